@@ -1,0 +1,19 @@
+# kvprobe_sites(TARGET LAYER...): put the sites of these layers into TARGET. Each binary has its own copy of
+# the probe unit; without a red zone, without LTO, -O2 and unsanitized whatever the rest of the build is.
+function(kvprobe_sites target)
+  if(NOT KVPROBE_PROBES)
+    set(ARGN "")
+  endif()
+  set(unit ${target}_sites)
+  add_library(${unit} OBJECT ${CMAKE_SOURCE_DIR}/probes/perf_unit.c)
+  foreach(layer ${ARGN})
+    target_compile_definitions(${unit} PRIVATE KVP_UNIT_${layer})
+  endforeach()
+  target_compile_options(${unit} PRIVATE -O2 -fno-lto -fno-stack-protector -fno-sanitize=all)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_options(${unit} PRIVATE -mno-red-zone -fcf-protection=none)
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${unit}>)
+  set_property(SOURCE ${CMAKE_SOURCE_DIR}/probes/perf_unit.c APPEND PROPERTY OBJECT_DEPENDS
+               ${CMAKE_SOURCE_DIR}/perf_points.def)
+endfunction()

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sockets with deadlines. Every descriptor is close-on-exec and non-blocking; "deadline" is a kv_now_ns time.
+ * Status results: KV_OK, KV_RPC_TIMEOUT (deadline passed), KV_RPC_FAIL (closed, refused, reset).
+ */
+#ifndef KV_BASE_NET_H
+#define KV_BASE_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define KV_ENDPOINT_MAX 280 /* host (253), brackets, port, NUL */
+
+struct kv_hostport {
+	char host[256];
+	uint16_t port; /* 0: none given */
+};
+
+/* "host", "host:port", "[v6]", "[v6]:port". 0 or KV_INVALID_PARAMS. */
+int kv_hostport_parse(struct kv_hostport *out, const char *text);
+/* Writes host:port, with brackets around v6. */
+void kv_hostport_format(char out[KV_ENDPOINT_MAX], const struct kv_hostport *hp);
+/* A listening socket on host ("" or "0.0.0.0": all) and port (0: any). fd, or -1 with errno. *bound gets the port. */
+int kv_listen(const char *host, uint16_t port, uint16_t *bound);
+/* Connected socket, TCP_NODELAY, keepalive. fd, or a negative status. */
+int kv_connect(const struct kv_hostport *to, uint64_t deadline_ns);
+/* All of it or a negative status. */
+int kv_send_all(int fd, const struct iovec *iov, size_t count, uint64_t deadline_ns);
+int kv_recv_all(int fd, void *buf, size_t size, uint64_t deadline_ns);
+
+#endif
