@@ -59,11 +59,13 @@ int kvw_header_decode(struct kvw_header *out, const uint8_t in[KVW_HEADER_SIZE],
 
 /* Encode the request or response struct of a type (see messages.def) behind a header: the whole frame in
  * memory of the arena. 0; KV_INVALID_PARAMS (a limit of messages.def or KVW_MAX_PAYLOAD is exceeded, *why says
- * which); KV_INTERNAL_ERROR (no memory). header->payload is set. */
+ * which); KV_INTERNAL_ERROR (no memory). header->version and
+ * header->payload are set. */
 int kvw_frame_encode(struct kv_arena *arena, struct kvw_header *header, const void *message, uint8_t **frame,
                      size_t *frame_size, const char **why);
 /* Decode a payload into a struct of the arena; strings point into payload. Trailing bytes, lengths beyond the
- * payload and list counts beyond the limit are errors. */
+ * payload and list counts beyond the limit are errors: KV_INVALID_PARAMS, or KV_INTERNAL_ERROR when the arena is
+ * full; *why is a short static string then. */
 int kvw_payload_decode(struct kv_arena *arena, const struct kvw_header *header, const uint8_t *payload,
                        void **message, const char **why);
 /* "BATCH_PUT_START", or "?" */
