@@ -98,6 +98,9 @@ KVP_INLINE int64_t perf_result(struct perf_scope *scope, uint64_t bytes, uint64_
 #include "perf_points.def"
 #undef PERF_POINT
 
+/* True while someone watches NAME__start: only then are bytes_offered worth adding up for it alone. */
+#define PERF_START_WATCHED(NAME) KVP_UNLIKELY(kvp_watched_##NAME >> 16)
+
 #define PERF_SCOPE_TIMED(NAME, var, op_id, n_keys, bytes_offered, timed)                                             \
 	struct perf_scope var __attribute__((cleanup(perf_end_##NAME))) =                                            \
 	        perf_begin_##NAME((op_id), (n_keys), (bytes_offered), (timed))
@@ -121,6 +124,7 @@ KVP_INLINE void perf_end_none(struct perf_scope *scope)
 {
 	(void)scope;
 }
+#define PERF_START_WATCHED(NAME) false
 #define PERF_SCOPE_TIMED(NAME, var, op, keys, bytes_offered, timed)                                                  \
 	struct perf_scope var __attribute__((cleanup(perf_end_none), unused)) = {                                    \
 	        .op_id = (op), .n_keys = (keys), .start_ns = (timed) ? perf_clock_ns() : 0}

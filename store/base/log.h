@@ -12,7 +12,8 @@ enum kv_log_level { KV_LOG_TRACE, KV_LOG_INFO, KV_LOG_WARNING, KV_LOG_ERROR };
 
 void kv_log_set_level(enum kv_log_level level);
 enum kv_log_level kv_log_level(void);
-void kv_log(enum kv_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void kv_log(enum kv_log_level level, const char *format, ...)
+        __attribute__((format(printf, 2, 3), visibility("default")));
 #define kv_trace(...) kv_log(KV_LOG_TRACE, __VA_ARGS__)
 #define kv_info(...)  kv_log(KV_LOG_INFO, __VA_ARGS__)
 #define kv_warn(...)  kv_log(KV_LOG_WARNING, __VA_ARGS__)

@@ -57,6 +57,10 @@ KVRC_API void rc_destroy(struct real_client *rc);
 KVRC_API int rc_setup(struct real_client *rc, uint64_t op_id, const struct rc_setup *setup);
 KVRC_API int rc_close(struct real_client *rc, uint64_t op_id);
 KVRC_API bool rc_is_set_up(struct real_client *rc);
+/* Bytes that the calling thread's last put (rc_put, rc_put_from, rc_batch_put_from, rc_batch_put_multi) moved for
+ * keys that succeeded: what its results alone do not say, since a put of a key that exists succeeds and moves
+ * nothing. For the probes of the binding. */
+KVRC_API uint64_t rc_last_bytes(void);
 KVRC_API int rc_health_check(struct real_client *rc, uint64_t op_id);
 KVRC_API int rc_get_hostname(struct real_client *rc, char *buf, size_t len);
 
@@ -78,7 +82,8 @@ KVRC_API int rc_batch_put_multi(struct real_client *rc, uint64_t op_id, const st
 
 KVRC_API int64_t rc_get_into(struct real_client *rc, uint64_t op_id, struct rc_key key, void *buffer, size_t size);
 /* Memory for the object comes from alloc(ctx, size), so that a binding can read straight into its own object.
- * NULL from alloc: KV_INTERNAL_ERROR. */
+ * alloc is called in the calling thread, and when it is called again the memory it gave before is not touched any
+ * more. NULL from alloc: KV_INTERNAL_ERROR. */
 KVRC_API int64_t rc_get_buffer(struct real_client *rc, uint64_t op_id, struct rc_key key,
                                void *(*alloc)(void *ctx, size_t size), void *ctx);
 KVRC_API int rc_batch_get_into(struct real_client *rc, uint64_t op_id, const struct rc_key *keys,
