@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a call site costs: compiled out, with no one attached, and under each kind of attachment.
+
+One process runs the loop through all the phases, a second one is the same loop with the probes compiled
+out; the phases take turns, round after round, and each figure is the median of its rounds. Every attached
+phase is warmed up first: the kernel turns a site into a call at its first hit.
+"""
+
+import os
+import re
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from common import BenchError, binary, median, run_bench, say  # noqa: E402
+
+KEY = "RC_IS_EXIST"
+PLAIN_CALLS = 10_000_000
+WATCHED_CALLS = 200_000
+SYSCALLS = 500_000
+WARM_UP = 20_000
+# Of the requirements; the figures are ratios of medians of the same run.
+NOP5_OF_LIBBPF = 0.35
+OFF_OVER_COMPILED_OUT_NS = 1.5
+
+
+def measure(loop, command, calls):
+    answer = re.fullmatch(r"ns ([0-9.]+)", loop.ask(f"{command} {calls}", 120))
+    if not answer:
+        raise BenchError("probe_loop gave no time")
+    return float(answer.group(1))
+
+
+def measure_attached(loop):
+    measure(loop, "run", WARM_UP)
+    return measure(loop, "run", WATCHED_CALLS)
+
+
+class Attachments:
+    """Each method attaches one tool to the loop, measures and detaches, and makes sure that the tool saw
+    every call: an attachment that counts nothing would look cheap."""
+
+    def __init__(self, bench, loop):
+        self.bench = bench
+        self.loop = loop
+        self.expected = WARM_UP + WATCHED_CALLS
+
+    def check(self, who, calls):
+        if calls != self.expected:
+            raise BenchError(f"{who} counted {calls} of {self.expected} calls")
+
+    def kvprobe(self, form):
+        import json
+
+        tool = self.bench.kvprobe("stat", "-p", str(self.loop.pid), "--json", f"--attach={form}")
+        if f"form={form}" not in tool.attached:
+            raise BenchError(f"kvprobe did not attach as {form}: {tool.attached}")
+        cost = measure_attached(self.loop)
+        tool.interrupt()
+        rows = [json.loads(line) for line in tool.rest_of_output() if line.startswith("{")]
+        self.check("kvprobe stat", sum(row["calls"] for row in rows
+                                       if row["type"] == "total" and row["key"] == KEY))
+        return cost
+
+    def libbpf(self):
+        tool = self.bench.start([binary("usdt_probe"), str(self.loop.pid), binary("probe_loop"), KEY])
+        tool.wait_for("attached", 30)
+        cost = measure_attached(self.loop)
+        tool.interrupt()
+        self.check("libbpf's attach", int(re.match(r"calls (\d+)", tool.answer(5)).group(1)))
+        return cost
+
+    def bpftrace(self):
+        script = f'usdt:{binary("probe_loop")}:kvstore:{KEY} {{ @calls = count(); }} BEGIN {{ printf("ready\\n"); }}'
+        argv = ["bpftrace", "-p", str(self.loop.pid), "-e", script]
+        if not os.path.exists("/sys/kernel/tracing/events"):
+            # bpftrace wants tracefs to detach; a mount of our own leaves the host as it is.
+            argv = ["unshare", "--mount", "sh", "-c",
+                    'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"', "sh", *argv]
+        tool = self.bench.start(argv)
+        tool.wait_for("ready", 60, tool.out)
+        time.sleep(0.2)
+        cost = measure_attached(self.loop)
+        tool.interrupt()
+        counted = [line for line in tool.rest_of_output() if line.startswith("@calls:")]
+        self.check("bpftrace", int(counted[0].split()[1]) if counted else 0)
+        return cost
+
+
+def bench_probes(bench):
+    cpu = max(os.sched_getaffinity(0))
+    loop = bench.start([binary("probe_loop")], cpu=cpu)
+    bare = bench.start([binary("probe_loop_bare")], cpu=cpu)
+    attachments = Attachments(bench, loop)
+    phases = {
+        "compiled_out_ns": lambda: measure(bare, "run", PLAIN_CALLS),
+        "off_ns": lambda: measure(loop, "run", PLAIN_CALLS),
+        "nop5_ns": lambda: attachments.kvprobe("nop5"),
+        "int3_ns": lambda: attachments.kvprobe("int3"),
+        "libbpf_ns": attachments.libbpf,
+        "bpftrace_ns": attachments.bpftrace,
+        "syscall_ns": lambda: measure(loop, "syscall", SYSCALLS),
+    }
+    for program in (loop, bare):
+        measure(program, "run", PLAIN_CALLS)
+    samples = {name: [] for name in phases}
+    for number in range(bench.arguments.rounds):
+        for name, phase in phases.items():
+            samples[name].append(phase())
+        say(f"round {number + 1} of {bench.arguments.rounds}: "
+            + " ".join(f"{name}={values[-1]:.1f}" for name, values in samples.items()))
+    figures = {name: round(median(values), 2) for name, values in samples.items()}
+    figures["off_over_compiled_out_ns"] = round(figures["off_ns"] - figures["compiled_out_ns"], 2)
+    for name in ("nop5", "int3", "bpftrace"):
+        figures[f"{name}_of_libbpf"] = round(figures[f"{name}_ns"] / figures["libbpf_ns"], 3)
+    figures["nop5_of_syscall"] = round(figures["nop5_ns"] / figures["syscall_ns"], 2)
+    bench.require(figures["nop5_of_libbpf"] <= NOP5_OF_LIBBPF,
+                  f"nop5 costs at most {NOP5_OF_LIBBPF} of libbpf's attach")
+    bench.require(figures["off_over_compiled_out_ns"] <= OFF_OVER_COMPILED_OUT_NS,
+                  f"an unwatched site costs at most {OFF_OVER_COMPILED_OUT_NS} ns over none")
+    return figures
+
+
+def add_arguments(parser):
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all phases (default 5)")
+
+
+if __name__ == "__main__":
+    sys.exit(run_bench("probes", __doc__, bench_probes, add_arguments))
