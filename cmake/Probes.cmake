@@ -9,7 +9,10 @@ function(kvprobe_sites target)
   foreach(layer ${ARGN})
     target_compile_definitions(${unit} PRIVATE KVP_UNIT_${layer})
   endforeach()
-  target_compile_options(${unit} PRIVATE -O2 -fno-lto -fno-stack-protector -fno-sanitize=all)
+  # One section for all sites: a linker that collects sections would drop the sites of keys that a static user does
+  # not reach, and leave their notes behind.
+  target_compile_options(${unit} PRIVATE -O2 -fno-lto -fno-stack-protector -fno-sanitize=all -fno-function-sections
+                         -fno-data-sections)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_compile_options(${unit} PRIVATE -mno-red-zone -fcf-protection=none)
   endif()

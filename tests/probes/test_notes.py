@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probes of the built binaries are exactly those that perf_points.def says, by readelf and by bpftrace."""
+
+import os
+import re
+import subprocess
+import unittest
+
+import probe_elf
+import tracer
+from probe_elf import BUILD, REPO, Binary, perf_points, product_binaries, tool
+
+NOPROBES = REPO / "build-noprobes"
+# PERF_SCOPE and its variants; the macros' own definitions live in probes/, which is not searched.
+SCOPE_USE = re.compile(r"\bPERF_SCOPE(?:_TIMED)?\(\s*([A-Z][A-Z0-9_]*)\b")
+C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+
+
+class Notes(unittest.TestCase):
+    def test_equal_the_keys(self):
+        for name, path, layers in product_binaries():
+            with self.subTest(binary=name):
+                self.assertEqual(probe_elf.complaints_about_notes(Binary(path), layers), [])
+
+    def test_sites_are_the_exact_bytes(self):
+        for name, path, _ in product_binaries():
+            with self.subTest(binary=name):
+                self.assertEqual(probe_elf.complaints_about_sites(Binary(path)), [])
+
+    def test_safety_note(self):
+        for name, path, layers in product_binaries():
+            with self.subTest(binary=name):
+                self.assertEqual(probe_elf.complaints_about_safety(Binary(path), layers), [])
+
+    def test_semaphores_are_hidden(self):
+        for name, path, _ in product_binaries():
+            with self.subTest(binary=name):
+                exported = tool("readelf", "--dyn-syms", "-W", str(path))
+                self.assertNotIn("_semaphore", exported)
+                self.assertNotIn("kvp_", exported)
+
+    def test_every_key_is_in_some_binary(self):
+        somewhere = set()
+        for _, path, _ in product_binaries():
+            somewhere |= {note.name for note in Binary(path).notes}
+        everything = set(perf_points.expected_notes(perf_points.LAYERS))
+        self.assertEqual(somewhere, everything)
+
+    @unittest.skipIf(tracer.why_not(), tracer.why_not())
+    def test_bpftrace_lists_the_same(self):
+        for name, path, layers in product_binaries():
+            with self.subTest(binary=name):
+                listed = tool("bpftrace", "-l", f"usdt:{path}:*").split()
+                expected = [f"usdt:{path}:kvstore:{probe}" for probe in perf_points.expected_notes(layers)]
+                self.assertEqual(sorted(listed), sorted(expected))
+
+    def test_kvprobe_check_agrees(self):
+        for name, path, _ in product_binaries():
+            with self.subTest(binary=name):
+                done = subprocess.run([BUILD / "bin" / "kvprobe", "check", "--def", perf_points.DEF, path],
+                                      capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class Sources(unittest.TestCase):
+    """A key exists if and only if some shipped code fires it."""
+
+    def setUp(self):
+        self.uses = {}
+        for path in sorted((REPO / "store").rglob("*.[ch]")):
+            text = C_COMMENT.sub("", path.read_text(encoding="utf-8"))
+            for key in self.keys_in(text):
+                self.uses.setdefault(key, []).append(path.relative_to(REPO))
+
+    @staticmethod
+    def keys_in(text):
+        return SCOPE_USE.findall(text)
+
+    def test_every_scope_names_a_key(self):
+        known = {point.name for point in perf_points.load()}
+        # A macro that makes scopes passes its own parameter on; what it is called with is seen by the notes test.
+        unknown = {key: paths for key, paths in self.uses.items() if key not in known and len(key) > 4}
+        self.assertEqual(unknown, {})
+
+    def test_every_key_has_a_site(self):
+        text = "".join(C_COMMENT.sub("", path.read_text(encoding="utf-8"))
+                       for path in sorted((REPO / "store").rglob("*.[ch]"))
+                       + sorted((REPO / "store").rglob("*.def")))
+        missing = [point.name for point in perf_points.load()
+                   if point.name not in self.uses and not re.search(rf"\b{point.name}\b", text)]
+        self.assertEqual(missing, [])
+
+
+class CompiledOut(unittest.TestCase):
+    def setUp(self):
+        self.library = NOPROBES / "lib" / "libkvstore.so"
+        if not self.library.exists():
+            self.skipTest("no noprobes build: ./dev build noprobes")
+
+    def test_no_notes_and_no_semaphores(self):
+        for path in (self.library, NOPROBES / "bin" / "kvmaster"):
+            with self.subTest(binary=path.name):
+                binary = Binary(path)
+                self.assertEqual(binary.notes, [])
+                self.assertEqual(tool("readelf", "-sW", str(path)).count("_semaphore"), 0)
+
+    def test_it_works(self):
+        script = ("import mooncake.store as m; s = m.MooncakeDistributedStore();"
+                  "assert s.setup('127.0.0.1', 'P2PHANDSHAKE', 16 << 20, 1 << 20, 'tcp', '', 'embedded') == 0;"
+                  "assert s.put('k', b'value') == 0; assert s.get('k') == b'value'; assert s.close() == 0")
+        done = subprocess.run(["python3", "-c", script], env={**os.environ, "PYTHONPATH": str(NOPROBES / "python")},
+                              capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
