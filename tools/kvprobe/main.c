@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvprobe: the collector. Each subcommand is a file cmd_NAME.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/kvprobe/commands.h"
+#include "tools/kvprobe/common.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *purpose;
+} commands[] = {
+        {"list", cmd_list, "which keys a process or a file has, and whether someone watches them"},
+        {"check", cmd_check, "do the probes of a binary stand as the list of keys says?"},
+};
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void print_help(FILE *out)
+{
+	fprintf(out, "Usage: kvprobe COMMAND [OPTION...]\n"
+	             "Watch a KV-cache store's running workers from outside, through their probes.\n\nCommands:\n");
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].purpose);
+	fprintf(out,
+	        "  %-8s%s\n\n"
+	        "kvprobe COMMAND --help shows a command's options, with examples.\n\n"
+	        "Exit status: 0 done, or ended by SIGINT or SIGTERM; 1 runtime failure or failed check; 2 no such\n"
+	        "process, probe or match; 3 a right or a kernel feature is missing; 4 done, but data was lost;\n"
+	        "64 usage. Diagnostics go to stderr, results to stdout.\n",
+	        "help", "this text, or with a command's name its help");
+}
+
+static int run(size_t command, int argc, char **argv)
+{
+	char *name = format_text("kvprobe %s", commands[command].name);
+	argv[0] = name;
+	int code = commands[command].run(argc, argv);
+	free(name);
+	return code;
+}
+
+static int find_command(const char *name)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_help(stderr);
+		return EXIT_USAGE;
+	}
+	const char *name = argv[1];
+	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+		printf("kvprobe %s\n", KVPROBE_VERSION);
+		return EXIT_DONE;
+	}
+	bool wants_help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+	if (wants_help && argc == 2) {
+		print_help(stdout);
+		return EXIT_DONE;
+	}
+	int command = find_command(wants_help ? argv[2] : name);
+	if (command < 0) {
+		fprintf(stderr, "kvprobe: '%s' is not a command. The commands are:", wants_help ? argv[2] : name);
+		for (size_t i = 0; i < N_COMMANDS; i++)
+			fprintf(stderr, " %s", commands[i].name);
+		fprintf(stderr, " help\n");
+		return EXIT_USAGE;
+	}
+	if (wants_help) {
+		char help[] = "--help", *help_argv[] = {argv[0], help, NULL};
+		return run((size_t)command, 2, help_argv);
+	}
+	return run((size_t)command, argc - 1, argv + 1);
+}
