@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "store/base/arena.h"
 #include "store/base/bytes.h"
 #include "store/base/mem.h"
 #include "store/base/net.h"
@@ -54,10 +55,12 @@ struct transport_ops {
 	int (*register_memory)(void *priv, void *ptr, size_t size); /* NULL: nothing to do */
 	void (*unregister_memory)(void *priv, void *ptr, size_t size);
 	bool (*reaches)(void *priv, const struct transfer_target *target);
-	/* Start these requests (all for one target endpoint); *job is the transport's handle for wait. */
+	/* Start these requests (all of one direction and for one segment); *job is the transport's handle for wait.
+	 * Memory that has to last until wait comes from the arena. */
 	int (*submit)(void *priv, struct transfer_request **requests, size_t count, uint64_t op_id,
-	              uint64_t deadline_ns, void **job);
-	/* Drive several jobs of this transport to their end or the deadline; frees them. */
+	              uint64_t deadline_ns, struct kv_arena *arena, void **job);
+	/* Drive several jobs of this transport to their end or the deadline; ends them. A request is done when its
+	 * status is KV_OK; it comes in as KV_TRANSFER_FAIL. */
 	void (*wait)(void *priv, void **jobs, size_t count, uint64_t deadline_ns);
 };
 
@@ -78,11 +81,12 @@ int transfer_register(struct transfer *transfer, void *ptr, size_t size);
 int transfer_unregister(struct transfer *transfer, void *ptr);
 bool transfer_is_registered(struct transfer *transfer, const void *ptr, size_t size);
 
-/* Start count requests. Always takes all of them: what cannot start has its status at wait. */
+/* Start count requests. Always takes all of them: what cannot start has its status at wait. The batch lives in the
+ * arena; the same thread must wait for it. KV_INTERNAL_ERROR without memory: nothing was started. */
 int transfer_submit(struct transfer *transfer, struct transfer_request *requests, size_t count, uint64_t op_id,
-                    uint64_t deadline_ns, struct transfer_batch **batch);
+                    uint64_t deadline_ns, struct kv_arena *arena, struct transfer_batch **batch);
 /* Until all have a status; those still open at the deadline get KV_TRANSFER_FAIL, and nothing touches the local
- * buffers after the return. Frees the batch. */
+ * buffers after the return. Ends the batch. */
 void transfer_wait(struct transfer *transfer, struct transfer_batch *batch, uint64_t deadline_ns);
 
 #endif
