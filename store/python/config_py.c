@@ -65,7 +65,11 @@ static PyObject *get_u64(PyObject *self, void *field)
 static int set_u64(PyObject *self, PyObject *value, void *field)
 {
 	struct py_where where = field_where(field);
-	return refuse_delete(value, field) != 0 ? -1 : py_u64(value, &where, field_at(self, field));
+	uint64_t number;
+	if (refuse_delete(value, field) != 0 || py_u64(value, &where, &number) != 0)
+		return -1;
+	*(uint64_t *)field_at(self, field) = number;
+	return 0;
 }
 
 static PyObject *get_flag(PyObject *self, void *field)
