@@ -19,7 +19,9 @@ class Tree(unittest.TestCase):
 
 def _add(name, check):
     def test(self):
-        self.assertEqual(check(lint.tracked()), [])
+        complaints = check(lint.tracked())
+        if complaints:
+            self.fail("\n".join(complaints))
     test.__doc__ = check.__doc__
     setattr(Tree, f"test_{name}", test)
 
