@@ -11,11 +11,11 @@ DEF = REPO / "perf_points.def"
 LAYERS = ("PY", "RC", "CLIENT", "TRANSFER", "MASTER", "XFER")
 LEVELS = {"SUB_SYSTEM": 1, "KEY_MODULE": 2, "MODULE": 3, "DEBUG": 4}
 
-# Which layers are linked into which binary, by its name without version and ABI suffixes.
+# Which layers are linked into which binary.
 BINARIES = {
     "libkvstore.so": ("RC", "CLIENT", "TRANSFER", "MASTER"),
     "kvmaster": ("MASTER",),
-    "mooncake.store": ("PY",),
+    "_store.abi3.so": ("PY",),
 }
 
 PROVIDER = "kvstore"

@@ -56,7 +56,8 @@ def run_program(program, build, args, pattern):
             cases = tap.finish(ended)
         for name, lines in sanitizer.reports_of(scratch):
             cases.append(report.Case(program, f"(sanitizer {name})", "failed", detail=lines))
-    say(report.program_line(program, cases, ended.seconds))
+    if cases or not pattern:
+        say(report.program_line(program, cases, ended.seconds))
     return cases
 
 

@@ -225,18 +225,9 @@ def all_complaints(binary, layers):
             + complaints_about_safety(binary, layers))
 
 
-def extension():
-    """The Python extension of the build tree."""
-    found = sorted((BUILD / "python").glob("**/*.so"))
-    carrying = [path for path in found if Binary(path).safety_notes]
-    if len(carrying) != 1:
-        raise AssertionError(f"one extension with probes expected, found {carrying} of {found}")
-    return carrying[0]
-
-
-def product_binaries():
-    """(name, path, layers)"""
-    layers = perf_points.BINARIES
-    yield "libkvstore.so", BUILD / "lib" / "libkvstore.so", layers["libkvstore.so"]
-    yield "kvmaster", BUILD / "bin" / "kvmaster", layers["kvmaster"]
-    yield "mooncake.store", extension(), layers["mooncake.store"]
+def product_binaries(root=BUILD, python="python"):
+    """(name, path, layers) of what carries probes, in a build tree or below an installation's prefix."""
+    paths = {"libkvstore.so": root / "lib" / "libkvstore.so", "kvmaster": root / "bin" / "kvmaster",
+             "_store.abi3.so": root / python / "kvprobe" / "_store.abi3.so"}
+    for name, layers in perf_points.BINARIES.items():
+        yield name, paths[name], layers

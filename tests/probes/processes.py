@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from probe_elf import BUILD, REPO, Binary
+from probe_elf import BUILD, REPO, SITE_NOPS, Binary
 
 TIMEOUT = 120
 WORKLOAD = REPO / "tests" / "probes" / "workload.py"
@@ -90,23 +90,33 @@ class Master(Talker):
         self.address = match[1]
 
 
-def semaphores(pid, path):
-    """{probe: its semaphore's value in a running process}"""
-    binary = Binary(path)
-    bias = None
+def load_bias(pid, path):
+    """What has to be added to a file's addresses in a process that maps it."""
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         fields = line.split(None, 5)
         if len(fields) == 6 and os.path.realpath(fields[5]) == os.path.realpath(path) and int(fields[2], 16) == 0:
-            bias = int(fields[0].split("-")[0], 16)
-            break
-    if bias is None:
-        raise AssertionError(f"{path} is not mapped in {pid}")
+            return int(fields[0].split("-")[0], 16)
+    raise AssertionError(f"{path} is not mapped in {pid}")
+
+
+def semaphores(pid, path):
+    """{probe: its semaphore's value in a running process}"""
+    bias = load_bias(pid, path)
     values = {}
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for note in binary.notes:
+        for note in Binary(path).notes:
             memory.seek(bias + note.semaphore)
             values[note.name], = struct.unpack("<H", memory.read(2))
     return values
+
+
+def site_bytes(pid, path, probe):
+    """The code of a probe's site as it stands in a running process."""
+    binary = Binary(path)
+    note, = (note for note in binary.notes if note.name == probe)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(load_bias(pid, path) + binary.site_address(note))
+        return memory.read(len(SITE_NOPS))
 
 
 def wait_until(condition, what, timeout=30):

@@ -10,7 +10,7 @@ import unittest
 from dataclasses import dataclass
 
 import tracer
-from probe_elf import BUILD, extension, perf_points
+from probe_elf import perf_points, product_binaries
 from processes import Master, Workload, semaphores, wait_until
 
 # Fire by themselves, whatever is called.
@@ -18,8 +18,6 @@ BACKGROUND = {"MASTER_RPC_PING"} | {point.name for point in perf_points.load() i
 # Steps that one call may take several times: per object at the master, per connection.
 REPEATED = {point.name for point in perf_points.load()
             if point.level == "DEBUG" or (point.layer == "MASTER" and point.level == "MODULE")}
-LIBRARY = BUILD / "lib" / "libkvstore.so"
-KVMASTER = BUILD / "bin" / "kvmaster"
 # A client that stops pinging is gone after this; the watermark is low enough for the workload to reach it.
 MASTER_FLAGS = ("--client_ttl=3", "--eviction_high_watermark_ratio=0.5", "--put_start_discard_timeout_sec=1",
                 "--put_start_release_timeout_sec=1")
@@ -39,8 +37,7 @@ class Firing:
 
 
 def watched_files():
-    return {extension(): perf_points.BINARIES["mooncake.store"], LIBRARY: perf_points.BINARIES["libkvstore.so"],
-            KVMASTER: perf_points.BINARIES["kvmaster"]}
+    return {path: layers for _, path, layers in product_binaries()}
 
 
 def script(files):
@@ -161,8 +158,7 @@ class Semaphores(unittest.TestCase):
     def setUp(self):
         self.work = self.enterContext(Workload("idle"))
         self.work.expect("ready")
-        self.files = {extension(): perf_points.BINARIES["mooncake.store"],
-                      LIBRARY: perf_points.BINARIES["libkvstore.so"]}
+        self.files = {path: layers for name, path, layers in product_binaries() if name != "kvmaster"}
 
     def up(self):
         """The probes of the worker that someone watches, by file."""

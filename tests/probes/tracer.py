@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bpftrace as an independent witness of what fires."""
+"""What watches in the probe tests: bpftrace, a witness that knows nothing of us, and kvprobe."""
 
+import ctypes
+import errno
 import json
 import os
 import select
@@ -12,6 +14,7 @@ import time
 READY = "kvprobe-test-ready"
 START_TIMEOUT = 60
 STOP_TIMEOUT = 60
+SYS_UPROBE = 336
 
 
 def why_not():
@@ -21,6 +24,23 @@ def why_not():
     if os.geteuid():
         return "bpftrace needs root"
     return None
+
+
+def read_until(pipe, word, process):
+    """What comes out of pipe up to and including word, which must come in time."""
+    deadline = time.monotonic() + START_TIMEOUT
+    seen = b""
+    while word not in seen:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            process.kill()
+            raise AssertionError(f"{process.args[0]} did not attach in time: {seen.decode()}")
+        data = os.read(pipe.fileno(), 65536)
+        if not data:
+            out, err = process.communicate(timeout=STOP_TIMEOUT)
+            raise AssertionError(f"{process.args[0]} ended: {(seen + out + err).decode()}")
+        seen += data
+    return seen
 
 
 class Bpftrace:
@@ -33,7 +53,7 @@ class Bpftrace:
     def __enter__(self):
         self._process = subprocess.Popen(["bpftrace", "-B", "line", "-f", "json", "-e", self._script],
                                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._wait_until_ready()
+        self._head = read_until(self._process.stdout, READY.encode(), self._process)
         return self
 
     def __exit__(self, *_):
@@ -44,20 +64,6 @@ class Bpftrace:
     @property
     def pid(self):
         return self._process.pid
-
-    def _wait_until_ready(self):
-        deadline = time.monotonic() + START_TIMEOUT
-        seen = b""
-        while READY.encode() not in seen:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                self._process.kill()
-                raise AssertionError("bpftrace did not attach in time")
-            data = os.read(self._process.stdout.fileno(), 65536)
-            if not data:
-                raise AssertionError("bpftrace ended: " + self._process.stderr.read().decode())
-            seen += data
-        self._head = seen
 
     def stop(self):
         """Detach; returns (maps by name, lines printed)."""
@@ -75,3 +81,46 @@ class Bpftrace:
             elif record.get("type") == "lost_events":
                 raise AssertionError(f"bpftrace lost events: {line}")
         return maps, [line for line in text.splitlines() if line != READY]
+
+
+class KvprobeStat:
+    """kvprobe stat --json, attached from __enter__ to stop()."""
+
+    def __init__(self, kvprobe, *options):
+        self._argv = [str(kvprobe), "stat", "--json", *map(str, options)]
+
+    def __enter__(self):
+        self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE)
+        self._errors = read_until(self._process.stderr, b"attached: ", self._process)
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate(timeout=STOP_TIMEOUT)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def stop(self):
+        """Detach; returns (totals by (pid, key), the summary)."""
+        self._process.send_signal(signal.SIGINT)
+        out, err = self._process.communicate(timeout=STOP_TIMEOUT)
+        if self._process.returncode:
+            raise AssertionError(f"{self._argv}: status {self._process.returncode}: {(self._errors + err).decode()}")
+        rows = [json.loads(line) for line in out.decode().splitlines()]
+        totals = {(row["pid"], row["key"]): row for row in rows if row["type"] == "total"}
+        summaries = [row for row in rows if row["type"] == "summary"]
+        if len(summaries) != 1 or rows[-1] != summaries[0]:
+            raise AssertionError(f"the last line, and only it, is the summary: {rows[-3:]}")
+        return totals, summaries[0]
+
+
+def optimised_form():
+    """The nop that the running kernel turns into a call: "nop5", "nop10" or None. The kernel says so itself when
+    its uprobe system call is made from where it may not be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(SYS_UPROBE)
+    return {errno.ENXIO: "nop5", errno.EPROTO: "nop10"}.get(ctypes.get_errno())
