@@ -139,8 +139,9 @@ static void check_site(struct judgement *j, const struct probe_note *note)
 	static const enum attach_form all[] = {FORM_INT3, FORM_NOP5, FORM_NOP10};
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		const char *reason;
-		judge(j, site_form_offset(elf, note, all[i], &reason) >= 0, "%s: can be attached as %s%s%s",
-		      note->name, form_name(all[i]), reason ? ": " : "", reason ? reason : "");
+		bool possible = site_form_offset(elf, note, all[i], &reason) >= 0;
+		judge(j, possible, "%s: can be attached as %s%s%s", note->name, form_name(all[i]),
+		      possible ? "" : ": ", possible ? "" : reason);
 	}
 	judge(j, note->site % SITE_ALIGNMENT == 0, "%s: site is the entry of a function (aligned to %d)", note->name,
 	      SITE_ALIGNMENT);

@@ -11,6 +11,7 @@
 
 #include "tools/kvprobe/commands.h"
 #include "tools/kvprobe/common.h"
+#include "tools/kvprobe/diagnose.h"
 #include "tools/kvprobe/keys.h"
 #include "tools/kvprobe/pid_list.h"
 #include "tools/kvprobe/proc_scan.h"
@@ -32,13 +33,14 @@ struct list_options {
 	struct pid_list pids;
 	char **files;
 	int n_files;
-	enum perf_level level;
+	unsigned int levels; /* bit per level */
 	bool json;
 };
 
 static const struct argp_option options[] = {
-        {"pid", 'p', "PID,...", 0, "Show these processes (may be repeated)", 0},
-        {"level", 'l', "LEVEL", 0, "Only keys of this level: SUB_SYSTEM, KEY_MODULE, MODULE, DEBUG or 1 to 4", 0},
+        {"process", 'p', "PID,...", 0, "Show these processes (may be repeated)", 0},
+        {"level", 'l', "LEVEL,...", 0, "Only keys of these levels: SUB_SYSTEM, KEY_MODULE, MODULE, DEBUG or 1 to 4",
+         0},
         {"json", 'j', NULL, 0, "One JSON object per key and process", 0},
         {"verbose", 'v', NULL, 0, "Say more on stderr", 0},
         {0},
@@ -54,9 +56,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			           arg);
 		return 0;
 	case 'l':
-		opts->level = perf_level_number(arg);
-		if (!opts->level)
-			argp_error(state, "'%s' is not a level", arg);
+		if (!perf_levels_parse(arg, &opts->levels))
+			argp_error(state, "'%s' is not a list of levels", arg);
 		return 0;
 	case 'j':
 		opts->json = true;
@@ -147,7 +148,7 @@ static size_t print_place(const struct list_options *opts, const struct place *p
 			continue;
 		int number = perf_key_find(note->name);
 		const struct perf_key *key = number < 0 ? NULL : &perf_keys[number];
-		if (opts->level && (!key || key->level != opts->level))
+		if (opts->levels && (!key || !(opts->levels >> key->level & 1)))
 			continue;
 		char name[ELF_NAME_MAX * 4];
 		printable(name, sizeof(name), note->name, strlen(note->name));
@@ -179,7 +180,7 @@ static int list_files(const struct list_options *opts, struct scanner *scanner)
 			say("%s", error);
 			code = EXIT_NO_MATCH;
 		} else if (print_place(opts, &place) == 0) {
-			say("%s has no key of level %s", opts->files[i], perf_level_name(opts->level));
+			say("%s has no key of that level", opts->files[i]);
 			code = EXIT_NO_MATCH;
 		}
 	}
@@ -215,10 +216,11 @@ static int list_processes(const struct list_options *opts, struct scanner *scann
 	if (shown)
 		return EXIT_DONE;
 	if (scanner->n_with_probes)
-		say("no key of level %s", perf_level_name(opts->level));
+		say("no key of that level");
 	else
 		say("no process has probes of provider " PROVIDER " mapped; kvprobe list FILE shows those of a file");
-	return scanner->denied && !scanner->n_with_probes ? EXIT_NO_RIGHT : EXIT_NO_MATCH;
+	bool blind = scanner->denied && !have_capability(CAPABILITY_SYS_PTRACE);
+	return blind && !scanner->n_with_probes ? EXIT_NO_RIGHT : EXIT_NO_MATCH;
 }
 
 int cmd_list(int argc, char **argv)

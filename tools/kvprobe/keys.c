@@ -60,3 +60,23 @@ enum perf_level perf_level_number(const char *name)
 	}
 	return 0;
 }
+
+bool perf_levels_parse(const char *text, unsigned int *mask)
+{
+	*mask = 0;
+	while (true) {
+		char name[32];
+		size_t length = strcspn(text, ",");
+		if (length == 0 || length >= sizeof(name))
+			return false;
+		memcpy(name, text, length);
+		name[length] = '\0';
+		enum perf_level level = perf_level_number(name);
+		if (!level)
+			return false;
+		*mask |= 1u << level;
+		if (text[length] == '\0')
+			return true;
+		text += length + 1;
+	}
+}

@@ -24,5 +24,7 @@ const char *perf_level_name(enum perf_level level);
 /* The layer or level of a name or (level) number; 0 if it is none. */
 enum perf_layer perf_layer_number(const char *name);
 enum perf_level perf_level_number(const char *name);
+/* "KEY_MODULE,3" as a mask, bit 1 << level. False: one of them is none. */
+bool perf_levels_parse(const char *text, unsigned int *mask);
 
 #endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvprobe stat: per worker and key, counted in the kernel: nothing is sampled, nothing passes through a buffer. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/kvprobe/commands.h"
+#include "tools/kvprobe/stat_rows.h"
+
+static const char doc[] =
+        "Count calls, failures, keys, bytes and durations per worker and key.\v"
+        "Without -i the totals are printed at the end (Ctrl-C, -d); with -i also what each interval added. Counts "
+        "are\n"
+        "exact. Quantiles are within 3.2 %. A call that began before kvprobe attached is counted and is 'untimed'. "
+        "A\n"
+        "pid with a + has ended. GiB/s is bytes over wall time.\n\n"
+        "JSON (--json, one object a line): type (interval, total), time_ns, pid, nspid, comm, key, layer, level, "
+        "calls,\n"
+        "failed_calls, keys, failed_keys, bytes, untimed, avg_ns, p50_ns, p99_ns, p999_ns, max_ns, seconds, exited,\n"
+        "skipped_fork; interval rows are differences. The last line is of type summary: events, lost, missed, "
+        "untimed,\n"
+        "attach_form, skipped_fork and more.\n\n"
+        "Rights: CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN); to find and open the files of other\n"
+        "users' processes and containers also CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.\n\n"
+        "Examples:\n"
+        "  kvprobe stat                                  every worker on this host, until Ctrl-C\n"
+        "  kvprobe stat -p 4711 -i 1 --sort p99          one worker, every second, slowest first\n"
+        "  kvprobe stat -i 10 -c 6 --json                a minute, as JSON\n"
+        "  kvprobe stat --level KEY_MODULE -d 5          the public entry points, for five seconds\n"
+        "  kvprobe stat --perf-key GET_BATCH             where the time of batch gets goes";
+
+enum {
+	OPTION_JSON = 0x300,
+	OPTION_CSV,
+	OPTION_SORT,
+	OPTION_LEVEL,
+	OPTION_PERF_KEY,
+};
+
+static const struct argp_option options[] = {
+        {"interval", 'i', "SECONDS", 0, "Print what each interval added", 1},
+        {"count", 'c', "COUNT", 0, "Stop after this many intervals (of one second if there is no -i)", 1},
+        {"json", OPTION_JSON, NULL, 0, "One JSON object a line", 2},
+        {"csv", OPTION_CSV, NULL, 0, "Comma-separated values", 2},
+        {"sort", OPTION_SORT, "COLUMN", 0,
+         "Largest first by calls, failed, keys, bytes, avg, p50, p99, p999 or max; or by pid or key", 2},
+        {"level", OPTION_LEVEL, "LEVEL,...", 0,
+         "Only keys of these levels: SUB_SYSTEM, KEY_MODULE, MODULE, DEBUG or 1 to 4", 1},
+        {"perf-key", OPTION_PERF_KEY, "PREFIX", 0, "Only keys whose name starts so", 1},
+        {0},
+};
+
+struct stat_options {
+	struct session_options session;
+	uint64_t interval_ns;
+	uint64_t count;
+	enum stat_format format;
+	enum stat_column sort;
+	unsigned int levels;
+	const char *key_prefix;
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct stat_options *opts = state->input;
+	int64_t number;
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &opts->session;
+		return 0;
+	case 'i':
+		if (!parse_seconds(arg, DURATION_MAX_S, &opts->interval_ns))
+			argp_error(state, "-i takes seconds above 0, not '%s'", arg);
+		return 0;
+	case 'c':
+		if (!parse_integer(arg, 1, INT64_MAX, &number))
+			argp_error(state, "-c takes a count from 1, not '%s'", arg);
+		opts->count = (uint64_t)number;
+		return 0;
+	case OPTION_JSON:
+		opts->format = STAT_JSON;
+		return 0;
+	case OPTION_CSV:
+		opts->format = STAT_CSV;
+		return 0;
+	case OPTION_SORT:
+		opts->sort = stat_column_of(arg);
+		if (opts->sort == COLUMN_NONE)
+			argp_error(state, "'%s' is not a column to sort by", arg);
+		return 0;
+	case OPTION_LEVEL:
+		if (!perf_levels_parse(arg, &opts->levels))
+			argp_error(state, "'%s' is not a list of levels", arg);
+		return 0;
+	case OPTION_PERF_KEY:
+		opts->key_prefix = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (opts->count && !opts->interval_ns)
+			opts->interval_ns = 1000000000u;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct stat_run {
+	const struct stat_options *opts;
+	struct session session;
+	struct stat_rows rows;
+	struct stat_snapshot snapshot;
+	uint64_t attached_ns, interval_start_ns, intervals;
+	bool stdout_closed;
+};
+
+/* Which keys are asked for. Returns how many. */
+static int choose_keys(const struct stat_options *opts, bool *wanted)
+{
+	int n = 0;
+	for (int i = 0; i < n_perf_keys; i++) {
+		wanted[i] = (!opts->levels || (opts->levels >> perf_keys[i].level & 1)) &&
+		            (!opts->key_prefix ||
+		             strncmp(perf_keys[i].name, opts->key_prefix, strlen(opts->key_prefix)) == 0);
+		n += wanted[i];
+	}
+	return n;
+}
+
+static void flush(struct stat_run *run)
+{
+	if (fflush(stdout) != 0 || ferror(stdout))
+		run->stdout_closed = true;
+}
+
+static void print_interval(struct stat_run *run)
+{
+	uint64_t now = now_mono_ns();
+	session_update_workers(&run->session);
+	stat_rows_read(&run->rows, &run->session, &run->snapshot);
+	stat_rows_sort(&run->rows, run->opts->sort);
+	stat_print(&run->rows, run->opts->format, "interval", (double)(now - run->interval_start_ns) / 1e9);
+	flush(run);
+	run->interval_start_ns = now;
+	run->intervals++;
+}
+
+static void follow(struct stat_run *run)
+{
+	const struct stat_options *opts = run->opts;
+	while (!run->stdout_closed && !session_step(&run->session)) {
+		uint64_t patience = session_patience(&run->session, 1000000000u);
+		if (opts->interval_ns) {
+			/* by the clock of the start, so that intervals do not drift */
+			uint64_t due = run->attached_ns + (run->intervals + 1) * opts->interval_ns,
+			         now = now_mono_ns();
+			if (now >= due) {
+				print_interval(run);
+				if (opts->count && run->intervals >= opts->count)
+					return;
+				continue;
+			}
+			patience = due - now < patience ? due - now : patience;
+		}
+		struct pollfd out = {.fd = fileno(stdout)};
+		poll(&out, 1, (int)(patience / 1000000) + 1);
+		if (out.revents & POLLERR) /* the reader has gone */
+			run->stdout_closed = true;
+	}
+}
+
+static int finish(struct stat_run *run)
+{
+	struct stat_end end = {.seconds = (double)(now_mono_ns() - run->attached_ns) / 1e9};
+	session_detach(&run->session);
+	stat_rows_read(&run->rows, &run->session, NULL);
+	for (size_t i = 0; i < run->rows.count; i++) {
+		end.events += run->rows.rows[i].cell.calls;
+		end.untimed += run->rows.rows[i].cell.untimed;
+	}
+	stat_rows_add_totals(&run->rows, &run->session);
+	stat_rows_sort(&run->rows, run->opts->sort);
+	struct kvp_totals totals = kernel_side_totals(&run->session.kernel);
+	end.lost = totals.no_slot_hits + totals.unreadable_hits;
+	end.minmax_giveups = totals.minmax_giveups;
+	end.missed = kernel_side_missed(&run->session.kernel);
+	end.skipped_fork = session_skipped_fork(&run->session);
+	stat_print(&run->rows, run->opts->format, "total", end.seconds);
+	if (totals.no_slot_hits)
+		say("lost %" PRIu64 " calls of workers beyond the %u rows of the worker table; give --workers",
+		    totals.no_slot_hits, run->opts->session.workers);
+	if (totals.unreadable_hits)
+		say("lost %" PRIu64 " calls whose arguments could not be read", totals.unreadable_hits);
+	if (totals.minmax_giveups)
+		say("%" PRIu64 " times a maximum or minimum was given up under contention: max may be too small",
+		    totals.minmax_giveups);
+	stat_print_summary(&run->session, run->opts->format, &end);
+	int code = session_nothing_seen(&run->session);
+	if (code == EXIT_DONE)
+		code = run->session.failure;
+	return code == EXIT_DONE && end.lost ? EXIT_LOST : code;
+}
+
+static int run_stat(struct stat_options *opts)
+{
+	struct stat_run run = {.opts = opts};
+	bool *wanted = need_memory(calloc((size_t)n_perf_keys, sizeof(*wanted)));
+	struct kernel_options kernel = {.count = true, .wanted = wanted};
+	if (choose_keys(opts, wanted) == 0) {
+		say("no key of the list matches");
+		free(wanted);
+		return EXIT_NO_MATCH;
+	}
+	int code = session_open(&run.session, &opts->session, &kernel);
+	if (code == EXIT_DONE) {
+		stat_print_header(opts->format);
+		flush(&run);
+		run.attached_ns = run.interval_start_ns = now_mono_ns();
+		follow(&run);
+		code = finish(&run);
+	}
+	stat_rows_free(&run.rows);
+	stat_snapshot_free(&run.snapshot);
+	session_close(&run.session);
+	free(wanted);
+	return code;
+}
+
+int cmd_stat(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&session_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {options, parse_option, NULL, doc, children, NULL, NULL};
+	struct stat_options opts = {0};
+	session_options_init(&opts.session);
+	argp_parse(&argp, argc, argv, 0, NULL, &opts);
+	int code = run_stat(&opts);
+	session_options_free(&opts.session);
+	return code;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/kvprobe/diagnose.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "tools/kvprobe/common.h"
+
+#define OLDEST_MAJOR 5
+#define OLDEST_MINOR 15
+
+/* A line of /proc/self/status as a number. */
+static uint64_t self_status(const char *field, int base)
+{
+	char line[256];
+	uint64_t value = 0;
+	FILE *file = fopen("/proc/self/status", "re");
+	if (!file)
+		return 0;
+	size_t length = strlen(field);
+	while (fgets(line, sizeof(line), file))
+		if (strncmp(line, field, length) == 0 && line[length] == ':')
+			value = strtoull(line + length + 1, NULL, base);
+	fclose(file);
+	return value;
+}
+
+bool have_capability(enum capability capability)
+{
+	return self_status("CapEff", 16) >> capability & 1;
+}
+
+/* The lockdown mode in force: the word in brackets. False: none, or not to be read. */
+static bool read_lockdown(char mode[32])
+{
+	char text[128] = "";
+	FILE *file = fopen("/sys/kernel/security/lockdown", "re");
+	if (!file)
+		return false;
+	bool read = fgets(text, sizeof(text), file) != NULL;
+	fclose(file);
+	char *open = read ? strchr(text, '[') : NULL, *close = open ? strchr(open, ']') : NULL;
+	if (!close)
+		return false;
+	snprintf(mode, 32, "%.*s", (int)(close - open - 1), open + 1);
+	return strcmp(mode, "none") != 0;
+}
+
+static bool kernel_too_old(char release[80])
+{
+	struct utsname name;
+	int major = 0, minor = 0;
+	if (uname(&name) < 0)
+		return false;
+	snprintf(release, 80, "%.79s", name.release);
+	if (sscanf(name.release, "%d.%d", &major, &minor) != 2)
+		return false;
+	return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
+}
+
+static void say_setcap(const char *capabilities)
+{
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	path[length > 0 ? length : 0] = '\0';
+	say("run it as root, or once: sudo setcap %s=ep %s", capabilities, length > 0 ? path : "kvprobe");
+}
+
+#define ALL_CAPABILITIES "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search"
+
+static int explain_permission(enum bpf_step step, const char *what, int error)
+{
+	char lockdown[32];
+	bool admin = have_capability(CAPABILITY_SYS_ADMIN);
+	bool bpf = admin || have_capability(CAPABILITY_BPF), perfmon = admin || have_capability(CAPABILITY_PERFMON);
+	if (!bpf || !perfmon) {
+		const char *missing = !bpf && !perfmon ? "CAP_BPF and CAP_PERFMON are"
+		                      : bpf            ? "CAP_PERFMON is"
+		                                       : "CAP_BPF is";
+		say("not permitted to %s (%s): %s missing. Since Linux 5.8 CAP_BPF is wanted for loading programs "
+		    "and "
+		    "maps, CAP_PERFMON for programs that trace and for attaching them",
+		    what, strerror(error), missing);
+		say_setcap(ALL_CAPABILITIES);
+	} else if (read_lockdown(lockdown)) {
+		say("not permitted to %s (%s): the kernel is locked down (/sys/kernel/security/lockdown says %s); "
+		    "only a "
+		    "boot without lockdown=, or without Secure Boot, changes that. MC_LOG_ENABLE=on in the worker "
+		    "needs "
+		    "no BPF",
+		    what, strerror(error), lockdown);
+	} else if (step == STEP_ATTACH_SINGLE && !admin) {
+		say("not permitted to %s (%s): CAP_SYS_ADMIN is missing. Kernels without uprobe_multi links (before "
+		    "6.6) "
+		    "attach uprobes through perf events, and the stable kernels since July 2025 want CAP_SYS_ADMIN "
+		    "for "
+		    "those",
+		    what, strerror(error));
+		say_setcap("cap_sys_admin,cap_sys_ptrace,cap_dac_read_search");
+	} else if (self_status("Seccomp", 10) != 0) {
+		say("not permitted to %s (%s): a seccomp filter is in force for this process and seems to forbid it. "
+		    "In a "
+		    "container allow bpf and perf_event_open in its seccomp profile, or run kvprobe on the host",
+		    what, strerror(error));
+	} else {
+		say("not permitted to %s (%s), although CAP_BPF and CAP_PERFMON are there: a security module "
+		    "(SELinux, "
+		    "AppArmor; see the audit log), or capabilities that count only in a user namespace",
+		    what, strerror(error));
+	}
+	return EXIT_NO_RIGHT;
+}
+
+int explain_failure(enum bpf_step step, int error)
+{
+	static const char *const steps[] = {
+	        [STEP_LOAD] = "load BPF programs",
+	        [STEP_ATTACH_MULTI] = "attach to the probes",
+	        [STEP_ATTACH_SINGLE] = "attach to the probes one by one",
+	};
+	const char *what = steps[step];
+	char release[80] = "";
+	error = error < 0 ? -error : error;
+	if (error == EPERM || error == EACCES)
+		return explain_permission(step, what, error);
+	if (error == ENOSYS) {
+		if (self_status("Seccomp", 10) != 0)
+			say("cannot %s: the system call answers ENOSYS under a seccomp filter; in a container allow "
+			    "bpf and "
+			    "perf_event_open, or run kvprobe on the host",
+			    what);
+		else
+			say("cannot %s: BPF is disabled in this kernel (built without CONFIG_BPF_SYSCALL); "
+			    "MC_LOG_ENABLE=on "
+			    "in the worker needs none",
+			    what);
+		return EXIT_NO_RIGHT;
+	}
+	if (kernel_too_old(release)) {
+		say("cannot %s: %s. This kernel (%s) is too old: Linux %d.%d is the oldest that has what kvprobe "
+		    "needs "
+		    "(attach cookies in uprobes)",
+		    what, strerror(error), release, OLDEST_MAJOR, OLDEST_MINOR);
+		return EXIT_NO_RIGHT;
+	}
+	if (error == ENOMEM) {
+		say("cannot %s: no memory; fewer --workers or a smaller --ring-mb need less", what);
+		return EXIT_RUNTIME;
+	}
+	if (step == STEP_ATTACH_SINGLE && access("/sys/bus/event_source/devices/uprobe/type", F_OK) < 0) {
+		if (access("/sys/kernel/tracing/uprobe_events", F_OK) < 0 &&
+		    access("/sys/kernel/debug/tracing/uprobe_events", F_OK) < 0)
+			say("cannot %s: no tracefs is mounted, and this kernel has no uprobe events without it. "
+			    "Mount it: mount "
+			    "-t tracefs tracefs /sys/kernel/tracing",
+			    what);
+		else
+			say("cannot %s: %s (this kernel has uprobes only through tracefs)", what, strerror(error));
+		return EXIT_NO_RIGHT;
+	}
+	say("cannot %s: %s (kernel %s); -v shows what the kernel said", what, strerror(error), release);
+	return error == EOPNOTSUPP || error == 524 ? EXIT_NO_RIGHT : EXIT_RUNTIME;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/kvprobe/stat_rows.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jansson.h>
+
+static const char *const column_names[] = {
+        [COLUMN_PID] = "pid",   [COLUMN_KEY] = "key",     [COLUMN_CALLS] = "calls", [COLUMN_FAILED] = "failed",
+        [COLUMN_KEYS] = "keys", [COLUMN_BYTES] = "bytes", [COLUMN_AVG] = "avg",     [COLUMN_P50] = "p50",
+        [COLUMN_P99] = "p99",   [COLUMN_P999] = "p999",   [COLUMN_MAX] = "max",
+};
+
+enum stat_column stat_column_of(const char *name)
+{
+	for (size_t i = 1; i < sizeof(column_names) / sizeof(column_names[0]); i++)
+		if (strcmp(column_names[i], name) == 0)
+			return (enum stat_column)i;
+	return COLUMN_NONE;
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------- */
+
+static void add_row(struct stat_rows *rows, const struct stat_row *row)
+{
+	rows->rows = grow_array(rows->rows, &rows->room, rows->count + 1, sizeof(*rows->rows));
+	rows->rows[rows->count++] = *row;
+}
+
+static struct kvp_cell *snapshot_of(struct stat_snapshot *snapshot, uint32_t n_slots, uint32_t slot)
+{
+	if (!snapshot->by_slot) {
+		snapshot->by_slot = need_memory(calloc(n_slots, sizeof(*snapshot->by_slot)));
+		snapshot->n_slots = n_slots;
+	}
+	if (!snapshot->by_slot[slot])
+		snapshot->by_slot[slot] = need_memory(calloc((size_t)n_perf_keys, sizeof(struct kvp_cell)));
+	return snapshot->by_slot[slot];
+}
+
+static void read_slot(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before,
+                      uint32_t slot)
+{
+	const struct kvp_cell *cells = session->kernel.cells + (size_t)slot * (size_t)n_perf_keys;
+	const struct worker *worker = &session->workers[slot];
+	struct kvp_cell *earlier = before ? snapshot_of(before, session->options->workers, slot) : NULL;
+	struct stat_row row = {.worker = worker,
+	                       .skipped_fork = session_skipped_fork_of(session, worker->pid, worker->start_time)};
+	for (row.key = 0; row.key < n_perf_keys; row.key++) {
+		struct kvp_cell now = cells[row.key], change;
+		if (earlier) {
+			cell_subtract(&change, &now, &earlier[row.key]);
+			earlier[row.key] = now;
+			now = change;
+		}
+		if (now.calls == 0)
+			continue;
+		cell_summarize(&row.cell, &now);
+		add_row(rows, &row);
+	}
+}
+
+void stat_rows_read(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before)
+{
+	rows->count = 0;
+	for (uint32_t slot = 0; slot < session->n_workers; slot++)
+		read_slot(rows, session, before, slot);
+}
+
+void stat_rows_add_totals(struct stat_rows *rows, const struct session *session)
+{
+	if (session->n_workers < 2)
+		return;
+	struct kvp_cell *sum = need_memory(malloc(sizeof(*sum)));
+	for (int key = 0; key < n_perf_keys; key++) {
+		size_t sharers = 0;
+		memset(sum, 0, sizeof(*sum));
+		for (uint32_t slot = 0; slot < session->n_workers; slot++) {
+			const struct kvp_cell *cell =
+			        &session->kernel.cells[(size_t)slot * (size_t)n_perf_keys + (size_t)key];
+			sharers += cell->calls > 0;
+			cell_add(sum, cell);
+		}
+		if (sharers < 2)
+			continue;
+		struct stat_row row = {.key = key};
+		cell_summarize(&row.cell, sum);
+		add_row(rows, &row);
+	}
+	free(sum);
+}
+
+void stat_rows_free(struct stat_rows *rows)
+{
+	free(rows->rows);
+	*rows = (struct stat_rows){0};
+}
+
+void stat_snapshot_free(struct stat_snapshot *snapshot)
+{
+	for (uint32_t i = 0; i < snapshot->n_slots; i++)
+		free(snapshot->by_slot[i]);
+	free(snapshot->by_slot);
+	*snapshot = (struct stat_snapshot){0};
+}
+
+/* --- sorting ------------------------------------------------------------------------------------------------ */
+
+static uint64_t column_value(const struct stat_row *row, enum stat_column column)
+{
+	switch (column) {
+	case COLUMN_CALLS:
+		return row->cell.calls;
+	case COLUMN_FAILED:
+		return row->cell.failed_calls;
+	case COLUMN_KEYS:
+		return row->cell.keys;
+	case COLUMN_BYTES:
+		return row->cell.bytes;
+	case COLUMN_AVG:
+		return row->cell.avg_ns;
+	case COLUMN_P50:
+		return row->cell.p50_ns;
+	case COLUMN_P99:
+		return row->cell.p99_ns;
+	case COLUMN_P999:
+		return row->cell.p999_ns;
+	case COLUMN_MAX:
+		return row->cell.max_ns;
+	default:
+		return 0;
+	}
+}
+
+static int compare(const void *left, const void *right, void *context)
+{
+	const struct stat_row *a = left, *b = right;
+	enum stat_column column = *(const enum stat_column *)context;
+	int pid_a = a->worker ? a->worker->pid : 0, pid_b = b->worker ? b->worker->pid : 0;
+	int order = 0;
+	if (!a->worker != !b->worker) /* the rows of all workers together stay last */
+		return a->worker ? -1 : 1;
+	if (column == COLUMN_KEY)
+		order = strcmp(perf_keys[a->key].name, perf_keys[b->key].name);
+	else if (column != COLUMN_PID && column != COLUMN_NONE)
+		order = (column_value(a, column) < column_value(b, column)) -
+		        (column_value(a, column) > column_value(b, column)); /* largest first */
+	if (order == 0)
+		order = (pid_a > pid_b) - (pid_a < pid_b);
+	if (order == 0)
+		order = (a->key > b->key) - (a->key < b->key);
+	return order;
+}
+
+void stat_rows_sort(struct stat_rows *rows, enum stat_column column)
+{
+	if (rows->count)
+		qsort_r(rows->rows, rows->count, sizeof(*rows->rows), compare, &column);
+}
+
+/* --- printing ----------------------------------------------------------------------------------------------- */
+
+static void print_table(const struct stat_rows *rows, const char *type, double seconds)
+{
+	char clock[16];
+	time_t now = time(NULL);
+	struct tm local;
+	localtime_r(&now, &local);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+	printf("%s %s of %.1f s, durations in microseconds\n", clock, type, seconds);
+	printf("%8s %-15s %-32s %10s %7s %10s %7s %10s %10s %10s %10s %10s %10s %8s\n", "PID", "COMM", "KEY", "CALLS",
+	       "FAILED", "KEYS", "FKEYS", "CALLS/s", "AVG", "P50", "P99", "P999", "MAX", "GiB/s");
+	for (size_t i = 0; i < rows->count; i++) {
+		const struct stat_row *row = &rows->rows[i];
+		const struct cell_summary *cell = &row->cell;
+		char pid[16] = "all";
+		if (row->worker)
+			snprintf(pid, sizeof(pid), "%d%s", row->worker->pid, row->worker->exited ? "+" : "");
+		printf("%8s %-15.15s %-32s %10" PRIu64 " %7" PRIu64 " %10" PRIu64 " %7" PRIu64 " %10.1f", pid,
+		       row->worker ? row->worker->comm : "", perf_keys[row->key].name, cell->calls,
+		       cell->failed_calls, cell->keys, cell->failed_keys, (double)cell->calls / seconds);
+		if (cell->max_ns)
+			printf(" %10.1f %10.1f %10.1f %10.1f %10.1f", (double)cell->avg_ns / 1e3,
+			       (double)cell->p50_ns / 1e3, (double)cell->p99_ns / 1e3, (double)cell->p999_ns / 1e3,
+			       (double)cell->max_ns / 1e3);
+		else
+			printf(" %10s %10s %10s %10s %10s", "-", "-", "-", "-", "-");
+		printf(" %8.3f\n", (double)cell->bytes / seconds / (1u << 30));
+	}
+	if (rows->count == 0)
+		printf("(no calls)\n");
+}
+
+static void print_json_row(const struct stat_row *row, const char *type, double seconds)
+{
+	const struct cell_summary *cell = &row->cell;
+	json_t *object = json_pack("{ss sI si si ss ss ss ss sI sI sI sI sI sI sI sI sI sI sI sf sb sI}", "type",
+	                           type, "time_ns", (json_int_t)now_real_ns(), "pid", row->worker->pid, "nspid",
+	                           row->worker->nspid, "comm", row->worker->comm, "key", perf_keys[row->key].name,
+	                           "layer", perf_layer_name(perf_keys[row->key].layer), "level",
+	                           perf_level_name(perf_keys[row->key].level), "calls", (json_int_t)cell->calls,
+	                           "failed_calls", (json_int_t)cell->failed_calls, "keys", (json_int_t)cell->keys,
+	                           "failed_keys", (json_int_t)cell->failed_keys, "bytes", (json_int_t)cell->bytes,
+	                           "untimed", (json_int_t)cell->untimed, "avg_ns", (json_int_t)cell->avg_ns, "p50_ns",
+	                           (json_int_t)cell->p50_ns, "p99_ns", (json_int_t)cell->p99_ns, "p999_ns",
+	                           (json_int_t)cell->p999_ns, "max_ns", (json_int_t)cell->max_ns, "seconds", seconds,
+	                           "exited", row->worker->exited, "skipped_fork", (json_int_t)row->skipped_fork);
+	if (!object)
+		return;
+	char *text = need_memory(json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)));
+	puts(text);
+	free(text);
+	json_decref(object);
+}
+
+/* comm is printable ASCII by now; a quote in it is doubled. */
+static void print_csv_text(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		if (*text == '"')
+			putchar('"');
+		putchar(*text);
+	}
+	putchar('"');
+}
+
+static void print_csv_row(const struct stat_row *row, const char *type, double seconds)
+{
+	const struct cell_summary *cell = &row->cell;
+	printf("%s,%" PRIu64 ",%d,%d,", type, now_real_ns(), row->worker->pid, row->worker->nspid);
+	print_csv_text(row->worker->comm);
+	printf(",%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+	       ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.3f,%d\n",
+	       perf_keys[row->key].name, cell->calls, cell->failed_calls, cell->keys, cell->failed_keys, cell->bytes,
+	       cell->untimed, cell->avg_ns, cell->p50_ns, cell->p99_ns, cell->p999_ns, cell->max_ns, seconds,
+	       row->worker->exited);
+}
+
+void stat_print_header(enum stat_format format)
+{
+	if (format == STAT_CSV)
+		puts("type,time_ns,pid,nspid,comm,key,calls,failed_calls,keys,failed_keys,bytes,untimed,avg_ns,p50_"
+		     "ns,"
+		     "p99_ns,p999_ns,max_ns,seconds,exited");
+}
+
+void stat_print(const struct stat_rows *rows, enum stat_format format, const char *type, double seconds)
+{
+	if (format == STAT_TABLE) {
+		print_table(rows, type, seconds);
+		return;
+	}
+	for (size_t i = 0; i < rows->count; i++) {
+		if (!rows->rows[i].worker)
+			continue;
+		if (format == STAT_JSON)
+			print_json_row(&rows->rows[i], type, seconds);
+		else
+			print_csv_row(&rows->rows[i], type, seconds);
+	}
+}
+
+void stat_print_summary(const struct session *session, enum stat_format format, const struct stat_end *end)
+{
+	const char *form = kernel_side_form(&session->kernel);
+	if (format == STAT_JSON) {
+		json_t *object = json_pack(
+		        "{ss sI sI sI sI sI ss sI sI si si si sf}", "type", "summary", "time_ns",
+		        (json_int_t)now_real_ns(), "events", (json_int_t)end->events, "lost", (json_int_t)end->lost,
+		        "missed", (json_int_t)end->missed, "untimed", (json_int_t)end->untimed, "attach_form", form,
+		        "skipped_fork", (json_int_t)end->skipped_fork, "minmax_giveups",
+		        (json_int_t)end->minmax_giveups, "sites", (int)session->kernel.sites, "files",
+		        (int)session->attached_files, "workers", (int)session->n_workers, "seconds", end->seconds);
+		char *text = need_memory(
+		        object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9))
+		               : NULL);
+		puts(text);
+		free(text);
+		json_decref(object);
+	}
+	fflush(stdout);
+	fprintf(stderr,
+	        "summary: attached %zu sites in %zu files, %" PRIu64 " events, lost %" PRIu64 ", untimed %" PRIu64
+	        ", missed %" PRIu64 ", skipped_fork %" PRIu64 ", form=%s\n",
+	        session->kernel.sites, session->attached_files, end->events, end->lost, end->untimed, end->missed,
+	        end->skipped_fork, form);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of kvprobe stat: read from the kernel's cells, sorted, and printed as a table, CSV or JSON. */
+#ifndef KVPROBE_STAT_ROWS_H
+#define KVPROBE_STAT_ROWS_H
+
+#include "tools/kvprobe/hist.h"
+#include "tools/kvprobe/session.h"
+
+enum stat_format {
+	STAT_TABLE,
+	STAT_JSON,
+	STAT_CSV,
+};
+
+enum stat_column {
+	COLUMN_NONE, /* by worker, then as in perf_points.def */
+	COLUMN_PID,
+	COLUMN_KEY,
+	COLUMN_CALLS,
+	COLUMN_FAILED,
+	COLUMN_KEYS,
+	COLUMN_BYTES,
+	COLUMN_AVG,
+	COLUMN_P50,
+	COLUMN_P99,
+	COLUMN_P999,
+	COLUMN_MAX,
+};
+/* COLUMN_NONE if it is none. */
+enum stat_column stat_column_of(const char *name);
+
+struct stat_row {
+	const struct worker *worker; /* NULL: all workers together */
+	int key;
+	uint64_t skipped_fork; /* of the worker */
+	struct cell_summary cell;
+};
+
+struct stat_rows {
+	struct stat_row *rows;
+	size_t count, room;
+};
+
+/* Earlier readings, per slot an array of cells. */
+struct stat_snapshot {
+	struct kvp_cell **by_slot;
+	uint32_t n_slots;
+};
+
+/* Read every cell that has calls. before NULL: since the start; else what came since, and *before becomes now. */
+void stat_rows_read(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before);
+/* Add a row per key for all workers together, if there are several. */
+void stat_rows_add_totals(struct stat_rows *rows, const struct session *session);
+void stat_rows_sort(struct stat_rows *rows, enum stat_column column);
+void stat_rows_free(struct stat_rows *rows);
+void stat_snapshot_free(struct stat_snapshot *snapshot);
+
+/* type: "interval" or "total"; seconds: the time that the rows cover. */
+void stat_print(const struct stat_rows *rows, enum stat_format format, const char *type, double seconds);
+void stat_print_header(enum stat_format format);
+
+struct stat_end {
+	uint64_t events, lost, missed, untimed, skipped_fork, minmax_giveups;
+	double seconds;
+};
+/* The last line of stdout (JSON only) and of stderr. */
+void stat_print_summary(const struct session *session, enum stat_format format, const struct stat_end *end);
+
+#endif
