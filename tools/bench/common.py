@@ -177,12 +177,9 @@ class Bench:
 
     def kvmaster(self, *arguments):
         """A kvmaster on a free port of loopback; returns (child, "host:port")."""
-        port = free_port()
-        admin = free_port()
-        child = self.start([binary("kvmaster"), "--rpc_address=127.0.0.1", f"--rpc_port={port}",
-                            f"--metrics_port={admin}", *arguments])
-        wait_for_port(child, port)
-        return child, f"127.0.0.1:{port}"
+        child = self.start([binary("kvmaster"), "--rpc_address=127.0.0.1", "--rpc_port=0", *arguments])
+        line = child.wait_for("kvmaster listening on ", 10, child.out)
+        return child, line.split()[-1]
 
     def require(self, met, text):
         if not met:
@@ -192,28 +189,6 @@ class Bench:
         for child in reversed(self.children):
             child.end()
         shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for_port(child, port, limit=10):
-    import socket
-
-    deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        if child.process.poll() is not None:
-            raise child.fail("ended before it listened")
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        time.sleep(0.02)
-    raise child.fail(f"did not listen on port {port} within {limit} s")
 
 
 def median(values):
