@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -95,39 +94,23 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until(condition, what):
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {WAIT_S} s: {what}")
-        time.sleep(0.01)
-
-
 class Master:
-    """kvmaster as a process of its own, on a free port of loopback."""
+    """kvmaster as a process of its own, on a port of loopback that it chooses."""
 
     def __init__(self, *arguments):
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
         self._process = subprocess.Popen(
-            [BUILD / "bin" / "kvmaster", "--rpc_address=127.0.0.1", f"--rpc_port={self.port}",
-             f"--metrics_port={free_port()}", *arguments],
-            stdin=subprocess.DEVNULL,
+            [BUILD / "bin" / "kvmaster", "--rpc_address=127.0.0.1", "--rpc_port=0", *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         )
-        try:
-            wait_until(self._answers, "kvmaster listens")
-        except BaseException:
+        timer = threading.Timer(WAIT_S, self._process.kill)
+        timer.start()
+        first_line = self._process.stdout.readline()
+        timer.cancel()
+        self.address = first_line.rpartition(" ")[2].strip()
+        if not self.address.startswith("127.0.0.1:"):
             self.stop()
-            raise
-
-    def _answers(self):
-        if self._process.poll() is not None:
-            raise RuntimeError(f"kvmaster ended with {self._process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-        except OSError:
-            return False
-        return True
+            raise RuntimeError(f"kvmaster said {first_line!r} and ended with {self._process.returncode}")
+        self.port = int(self.address.rpartition(":")[2])
 
     def stop(self):
         """Its exit code after SIGTERM."""
@@ -138,6 +121,8 @@ class Master:
             self._process.kill()
             self._process.wait()
             raise
+        finally:
+            self._process.stdout.close()
 
 
 class MasterCase(unittest.TestCase):

@@ -5,8 +5,7 @@ import socket
 import threading
 import unittest
 
-from mooncake.store import MooncakeDistributedStore
-from support import MIB, WAIT_S, Buffer, MasterCase, StoreCase, pattern, run_threads
+from support import MIB, WAIT_S, Buffer, MasterCase, MooncakeDistributedStore, StoreCase, pattern, run_threads
 
 THREADS = 8
 
