@@ -73,6 +73,11 @@ static bool usable(const struct outcome *key)
 
 /* --- put --------------------------------------------------------------------------------------------------- */
 
+/* How a put ends: the client's keys and the master's. */
+struct put_keys {
+	enum perf_key end, master_end, revoke, master_revoke;
+};
+
 /* What the layers below a put see, told from the results: the keys offered to the master (those that the client
  * takes), those it allocated (a duplicate and a key without room are not), and those written. */
 struct put_view {
@@ -80,8 +85,16 @@ struct put_view {
 	struct shown checked;   /* the same before the master was asked: unusable keys have failed */
 	struct shown offered;   /* as the client sees the answer: a duplicate is a success */
 	struct shown at_master; /* as the master sees it: a duplicate is refused */
-	struct shown started, ended;
+	struct shown started;   /* allocated */
+	struct shown written;   /* the same with the outcome of the transfer */
+	struct shown ended, revoked;
 };
+
+/* The one way in which a key that was allocated can fail here: its bytes did not arrive. */
+static bool transfer_failed(const struct outcome *key)
+{
+	return key->result == KV_TRANSFER_FAIL;
+}
 
 static struct put_view view_put(const struct outcome *all, size_t count)
 {
@@ -93,12 +106,17 @@ static struct put_view view_put(const struct outcome *all, size_t count)
 		add(&view.checked, !usable(key), 0);
 		if (!usable(key))
 			continue;
-		add(&view.offered, key->result < 0, 0);
-		add(&view.at_master, key->result < 0 || key->duplicate, 0);
-		if (key->result < 0 || key->duplicate)
+		bool refused = key->result < 0 && !transfer_failed(key);
+		add(&view.offered, refused, 0);
+		add(&view.at_master, refused || key->duplicate, 0);
+		if (refused || key->duplicate)
 			continue;
 		add(&view.started, false, 0);
-		add(&view.ended, false, key->size);
+		add(&view.written, transfer_failed(key), key->size);
+		if (transfer_failed(key))
+			add(&view.revoked, false, 0); /* the revoke itself succeeds */
+		else
+			add(&view.ended, false, key->size);
 	}
 	return view;
 }
@@ -113,14 +131,27 @@ static void fire_allocations(struct model *model, const struct outcome *all, siz
 		if (all[i].duplicate)
 			continue;
 		uint64_t space = (all[i].size + SPACE_UNIT - 1) / SPACE_UNIT * SPACE_UNIT;
-		fire(model, KEY_MASTER_PUT_ALLOCATE_MEM, one_key(all[i].result < 0, space));
+		fire(model, KEY_MASTER_PUT_ALLOCATE_MEM,
+		     one_key(all[i].result < 0 && !transfer_failed(&all[i]), space));
 	}
 }
 
-static struct shown without_bytes(struct shown shown)
+/* The master is told and moves nothing: its answer is a success, whatever the client's phase reports. */
+static struct shown told_master(struct shown shown)
 {
-	shown.bytes = 0;
-	return shown;
+	return (struct shown){.keys = shown.keys};
+}
+
+static void fire_completion(struct model *model, const struct put_view *view, const struct put_keys *keys)
+{
+	if (view->ended.keys) {
+		fire(model, keys->end, view->ended);
+		fire(model, keys->master_end, told_master(view->ended));
+	}
+	if (view->revoked.keys) {
+		fire(model, keys->revoke, view->revoked);
+		fire(model, keys->master_revoke, told_master(view->revoked));
+	}
 }
 
 static void client_batch_put(struct model *model, const struct outcome *all, size_t count)
@@ -137,9 +168,10 @@ static void client_batch_put(struct model *model, const struct outcome *all, siz
 	if (view.started.keys == 0)
 		return;
 	fire(model, KEY_PUT_BATCH_SUBMIT, view.started);
-	fire(model, KEY_PUT_BATCH_WAIT, view.started);
-	fire(model, KEY_PUT_BATCH_PUT_END, view.ended);
-	fire(model, KEY_MASTER_RPC_BATCH_PUT_END, without_bytes(view.ended));
+	fire(model, KEY_PUT_BATCH_WAIT, view.written);
+	static const struct put_keys keys = {KEY_PUT_BATCH_PUT_END, KEY_MASTER_RPC_BATCH_PUT_END,
+	                                     KEY_PUT_BATCH_PUT_REVOKE, KEY_MASTER_RPC_BATCH_PUT_REVOKE};
+	fire_completion(model, &view, &keys);
 }
 
 static void client_put(struct model *model, const struct outcome *one)
@@ -153,11 +185,12 @@ static void client_put(struct model *model, const struct outcome *one)
 	fire_allocations(model, one, 1);
 	if (view.started.keys == 0)
 		return;
-	fire(model, KEY_PUT_SINGLE_TRANSFER_WRITE, view.started);
+	fire(model, KEY_PUT_SINGLE_TRANSFER_WRITE, view.written);
 	fire(model, KEY_PUT_SINGLE_TRANSFER_SUBMIT, view.started);
-	fire(model, KEY_PUT_SINGLE_TRANSFER_WAIT, view.started);
-	fire(model, KEY_PUT_SINGLE_PUT_END, view.ended);
-	fire(model, KEY_MASTER_RPC_PUT_END, without_bytes(view.ended));
+	fire(model, KEY_PUT_SINGLE_TRANSFER_WAIT, view.written);
+	static const struct put_keys keys = {KEY_PUT_SINGLE_PUT_END, KEY_MASTER_RPC_PUT_END,
+	                                     KEY_PUT_SINGLE_PUT_REVOKE, KEY_MASTER_RPC_PUT_REVOKE};
+	fire_completion(model, &view, &keys);
 }
 
 /* --- get --------------------------------------------------------------------------------------------------- */
@@ -171,7 +204,8 @@ static bool lookup_fails(const struct outcome *key)
 
 struct get_view {
 	struct shown all;       /* with the bytes read */
-	struct shown no_bytes;  /* the same before the bytes are read */
+	struct shown answered;  /* without bytes */
+	struct shown found;     /* before the transfer: what fails there has not failed yet */
 	struct shown looked_up; /* after the lookup */
 	struct shown at_master; /* the keys that the master is asked for */
 	struct shown started, read;
@@ -184,14 +218,15 @@ static struct get_view view_get(const struct outcome *all, size_t count)
 		const struct outcome *key = &all[i];
 		bool failed = key->result < 0;
 		add(&view.all, failed, failed ? 0 : (uint64_t)key->result);
-		add(&view.no_bytes, failed, 0);
+		add(&view.answered, failed, 0);
+		add(&view.found, failed && !transfer_failed(key), 0);
 		add(&view.looked_up, lookup_fails(key), 0);
 		if (usable(key))
 			add(&view.at_master, lookup_fails(key), 0);
-		if (failed)
+		if (failed && !transfer_failed(key))
 			continue;
 		add(&view.started, false, 0);
-		add(&view.read, false, (uint64_t)key->result);
+		add(&view.read, failed, failed ? 0 : (uint64_t)key->result);
 	}
 	return view;
 }
@@ -206,7 +241,7 @@ static void client_batch_query(struct model *model, const struct get_view *view)
 static void client_batch_get(struct model *model, const struct get_view *view)
 {
 	fire(model, KEY_GET_BATCH_FULL, view->all);
-	fire(model, KEY_GET_BATCH_FIND_REPLICA, view->no_bytes);
+	fire(model, KEY_GET_BATCH_FIND_REPLICA, view->found);
 	if (view->started.keys == 0)
 		return;
 	fire(model, KEY_GET_BATCH_SUBMIT, view->started);
@@ -216,7 +251,7 @@ static void client_batch_get(struct model *model, const struct get_view *view)
 static void client_get(struct model *model, const struct get_view *view)
 {
 	fire(model, KEY_GET_SINGLE_FULL, view->all);
-	fire(model, KEY_GET_SINGLE_FIND_REPLICA, view->no_bytes);
+	fire(model, KEY_GET_SINGLE_FIND_REPLICA, view->found);
 	if (view->started.keys == 0)
 		return;
 	fire(model, KEY_GET_SINGLE_TRANSFER_READ, view->read);
@@ -379,8 +414,8 @@ void model_batch_is_exist(struct model *model, const struct outcome *all, size_t
 {
 	struct get_view view = view_get(all, count); /* a 0, absent, is no failure here */
 	model->public_calls++;
-	fire(model, KEY_RC_BATCH_IS_EXIST, view.no_bytes);
-	fire(model, KEY_RC_BATCH_IS_EXIST_INTERNAL, view.no_bytes);
+	fire(model, KEY_RC_BATCH_IS_EXIST, view.answered);
+	fire(model, KEY_RC_BATCH_IS_EXIST_INTERNAL, view.answered);
 	if (view.at_master.keys)
 		fire(model, KEY_MASTER_RPC_BATCH_EXIST_KEY, view.at_master);
 }
@@ -414,11 +449,17 @@ void model_replica_desc(struct model *model, const struct outcome *all, size_t c
 {
 	struct get_view view = view_get(all, count);
 	model->public_calls++;
-	fire(model, KEY_RC_BATCH_GET_REPLICA_DESC, view.no_bytes);
+	fire(model, KEY_RC_BATCH_GET_REPLICA_DESC, view.answered);
 	client_batch_query(model, &view);
 }
 
-void model_refused(struct model *model)
+void model_null_keys(struct model *model, enum perf_key key, size_t count)
+{
+	model->public_calls++;
+	fire(model, key, (struct shown){.keys = count, .failed = count, .failed_call = true});
+}
+
+void model_null_store(struct model *model)
 {
 	model->public_calls++;
 }

@@ -58,7 +58,8 @@ void model_get_size(struct model *model, const struct outcome *one);
 void model_remove(struct model *model, const struct outcome *one);
 void model_remove_all(struct model *model, int64_t result);
 void model_replica_desc(struct model *model, const struct outcome *all, size_t count);
-/* A call that is refused before it begins (NULL arguments): no key fires. */
-void model_refused(struct model *model);
+/* NULL instead of keys: the public key alone fires, every key failed. NULL instead of a store: nothing does. */
+void model_null_keys(struct model *model, enum perf_key key, size_t count);
+void model_null_store(struct model *model);
 
 #endif

@@ -5,10 +5,11 @@
  *
  *   exact_worker MASTER SEGMENT_MIB CALLS
  *
- * Waits for a line on stdin, then sets up, makes at least CALLS calls, closes, and prints one JSON object:
- * {"calls": N, "KEY": [calls, failed_calls, keys, failed_keys, bytes], ...}. The counts come from exact_model.c,
- * which sees arguments and results only. A result that the worker did not expect ends it with status 1: it
- * knows what is in the pool, since its keys are its own and its objects are pinned.
+ * Waits for a line on stdin, then sets up and makes at least CALLS calls. With SEGMENT_MIB 0 (all data is at another
+ * process) it then says "end the owner", waits for a line again and sees what its calls come to without one. It
+ * closes, and prints one JSON object: {"calls": N, "KEY": [calls, failed_calls, keys, failed_keys, bytes], ...}. The
+ * counts come from exact_model.c, which sees arguments and results only. A result that the worker did not expect ends
+ * it with status 1: it knows what is in the pool, since its keys are its own and its objects are pinned.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -76,6 +77,7 @@ static uint64_t draw(struct actor *actor, uint64_t below)
 
 struct batch {
 	size_t count;
+	bool removed;
 	const char *keys[MAX_BATCH];
 	bool usable[MAX_BATCH]; /* the client takes the key */
 	size_t sizes[MAX_BATCH];
@@ -109,6 +111,7 @@ static void cut(struct actor *actor, struct batch *batch, size_t i, size_t size)
 static void new_batch(struct actor *actor, struct batch *batch)
 {
 	batch->count = 1 + draw(actor, MAX_BATCH);
+	batch->removed = false;
 	for (size_t i = 0; i < batch->count; i++) {
 		snprintf(actor->names[i], KEY_BYTES, "w%d.t%u.req_%u", getpid(), actor->number, actor->serial++);
 		batch->keys[i] = actor->names[i];
@@ -129,7 +132,8 @@ static void note_outcome(struct batch *batch, size_t i, uint64_t size, int64_t r
 	        .key_len = strlen(batch->keys[i]), .size = size, .result = result, .duplicate = duplicate};
 }
 
-static void put_batch(struct actor *actor, struct batch *batch, bool multi, bool duplicate)
+/* right: what a key that the client takes is to get. */
+static void put_batch(struct actor *actor, struct batch *batch, bool multi, bool duplicate, int right)
 {
 	int status = multi ? kvstore_batch_put_from_multi_buffers(actor->store, batch->keys, batch->bufs,
 	                                                          batch->size_lists, batch->nbufs, batch->count,
@@ -138,7 +142,7 @@ static void put_batch(struct actor *actor, struct batch *batch, bool multi, bool
 	                                            batch->count, &actor->pinned, batch->results);
 	expect(status == 0, "batch put", status);
 	for (size_t i = 0; i < batch->count; i++) {
-		expect(batch->results[i] == (batch->usable[i] ? 0 : KV_INVALID_PARAMS), "batch put, a key",
+		expect(batch->results[i] == (batch->usable[i] ? right : KV_INVALID_PARAMS), "batch put, a key",
 		       batch->results[i]);
 		note_outcome(batch, i, batch->sizes[i], batch->results[i], duplicate);
 	}
@@ -166,7 +170,7 @@ static int64_t expected_read(const struct batch *whole, const struct batch *view
 {
 	if (!whole->usable[i])
 		return KV_INVALID_PARAMS;
-	if (view->keys[i] != whole->keys[i])
+	if (whole->removed || view->keys[i] != whole->keys[i])
 		return KV_OBJECT_NOT_FOUND;
 	return view->sizes[i] < whole->sizes[i] ? KV_INVALID_PARAMS : (int64_t)whole->sizes[i];
 }
@@ -193,7 +197,8 @@ static void get_batch(struct actor *actor, const struct batch *whole, bool multi
 static void exist_batch(struct actor *actor, const struct batch *whole)
 {
 	struct batch view;
-	spoil(actor, whole, &view, draw(actor, 2 * whole->count), MAX_BATCH);
+	/* The first key is always asked for: it has a lease from here on. */
+	spoil(actor, whole, &view, 1 + draw(actor, 2 * whole->count), MAX_BATCH);
 	int status = kvstore_batch_is_exist(actor->store, view.keys, view.count, view.results);
 	expect(status == 0, "batch is_exist", status);
 	for (size_t i = 0; i < view.count; i++) {
@@ -260,9 +265,9 @@ static void batch_episode(struct actor *actor, bool multi)
 {
 	struct batch batch;
 	new_batch(actor, &batch);
-	put_batch(actor, &batch, multi, false);
+	put_batch(actor, &batch, multi, false, 0);
 	if (draw(actor, 2))
-		put_batch(actor, &batch, multi, true);
+		put_batch(actor, &batch, multi, true, 0);
 	exist_batch(actor, &batch);
 	get_batch(actor, &batch, multi);
 	describe_batch(actor, &batch);
@@ -271,14 +276,9 @@ static void batch_episode(struct actor *actor, bool multi)
 	if (draw(actor, 8) == 0)
 		put_and_get_without_lists(actor, &batch);
 	remove_batch(actor, &batch);
-	if (draw(actor, 2))
-		get_batch(actor,
-		          &(struct batch){.count = 1,
-		                          .keys = {"none.at.all"},
-		                          .usable = {true},
-		                          .sizes = {MIN_OBJECT},
-		                          .buffers = {actor->buffer}},
-		          multi);
+	batch.removed = true;
+	if (draw(actor, 4) == 0)
+		get_batch(actor, &batch, multi);
 }
 
 /* --- single objects --------------------------------------------------------------------------------------- */
@@ -397,14 +397,14 @@ static void buffer_episode(struct actor *actor)
 
 static void refused_episode(struct actor *actor)
 {
-	int results[1];
-	int64_t sizes[1];
-	expect(kvstore_batch_is_exist(actor->store, NULL, 1, results) == -1, "NULL keys", 0);
-	model_refused(&actor->model);
-	expect(kvstore_batch_get_into(actor->store, NULL, NULL, NULL, 1, sizes) == -1, "NULL keys", 0);
-	model_refused(&actor->model);
+	int results[3];
+	int64_t sizes[3];
+	expect(kvstore_batch_is_exist(actor->store, NULL, 3, results) == -1, "NULL keys", 0);
+	model_null_keys(&actor->model, KEY_RC_BATCH_IS_EXIST, 3);
+	expect(kvstore_batch_get_into(actor->store, NULL, NULL, NULL, 3, sizes) == -1, "NULL keys", 0);
+	model_null_keys(&actor->model, KEY_GET_BATCH_INTO_INTERNAL, 3);
 	expect(kvstore_remove(NULL, "key", 0) == -1, "NULL store", 0);
-	model_refused(&actor->model);
+	model_null_store(&actor->model);
 }
 
 static void *act(void *arg)
@@ -438,8 +438,25 @@ static void *act(void *arg)
 	char key[KEY_BYTES];
 	snprintf(key, sizeof(key), "w%d.t%u.left", getpid(), actor->number);
 	put_copy(actor, key, MIN_OBJECT, 0, true, false);
-	unregister_memory(actor, actor->buffer, 0);
 	return NULL;
+}
+
+/* The memory's owner has died, and the master does not know it yet: keys are allocated, their bytes do not arrive. */
+static void orphaned_episode(struct actor *actor)
+{
+	struct batch batch;
+	char key[KEY_BYTES];
+	for (int multi = 0; multi < 2; multi++) {
+		new_batch(actor, &batch);
+		put_batch(actor, &batch, multi, false, KV_TRANSFER_FAIL);
+		batch.removed = true;
+		get_batch(actor, &batch, multi);
+	}
+	put_copy(actor, "orphan", MIN_OBJECT, KV_TRANSFER_FAIL, true, false);
+	put_one_from(actor, "orphan", MIN_OBJECT, KV_TRANSFER_FAIL, false);
+	snprintf(key, sizeof(key), "w%d.t%u.left", getpid(), actor->number);
+	read_one(actor, key, MAX_OBJECT, KV_TRANSFER_FAIL);
+	read_copy(actor, key, KV_TRANSFER_FAIL);
 }
 
 /* --- the whole -------------------------------------------------------------------------------------------- */
@@ -476,6 +493,15 @@ static void run_threads(struct actor *actors)
 		pthread_join(actors[i].thread, NULL);
 }
 
+static void wait_for_owners_end(void)
+{
+	char line[16];
+	printf("end the owner\n");
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		die("no one ended the owner");
+}
+
 static void print_model(const struct model *model)
 {
 	printf("{\"calls\": %llu", (unsigned long long)model->public_calls);
@@ -510,6 +536,13 @@ static void run(const char *master, uint64_t segment, uint64_t calls)
 	register_memory(&actors[0], huge, LARGER_THAN_ANY, 0);
 
 	run_threads(actors);
+	if (segment == 0) {
+		wait_for_owners_end();
+		for (unsigned i = 0; i < THREADS; i++)
+			orphaned_episode(&actors[i]);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		unregister_memory(&actors[i], actors[i].buffer, 0);
 
 	int64_t removed = kvstore_remove_all(store, 1);
 	expect(removed == THREADS, "remove_all", removed);
