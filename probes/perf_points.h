@@ -127,7 +127,7 @@ KVP_INLINE void perf_end_none(struct perf_scope *scope)
 #define PERF_START_WATCHED(NAME) false
 #define PERF_SCOPE_TIMED(NAME, var, op, keys, bytes_offered, timed)                                                  \
 	struct perf_scope var __attribute__((cleanup(perf_end_none), unused)) = {                                    \
-	        .op_id = (op), .n_keys = (keys), .start_ns = (timed) ? perf_clock_ns() : 0}
+	        .op_id = (op), .n_keys = (keys), .start_ns = (timed) ? perf_clock_ns() : ((void)(bytes_offered), 0)}
 KVP_INLINE bool perf_op_log_watched(void)
 {
 	return false;
