@@ -31,9 +31,6 @@ static struct kv_arena_block *add_block(struct kv_arena *arena, size_t need)
 	}
 	if (size < need)
 		size = need;
-	if (size > SIZE_MAX - sizeof(struct kv_arena_block))
-		return NULL;
-
 	struct kv_arena_block *block = malloc(sizeof(*block) + size);
 	if (!block)
 		return NULL;
@@ -51,7 +48,7 @@ static struct kv_arena_block *add_block(struct kv_arena *arena, size_t need)
 
 void *kv_arena_alloc(struct kv_arena *arena, size_t size)
 {
-	if (size > SIZE_MAX - ALIGNMENT)
+	if (size > PTRDIFF_MAX / 2) /* nobody has as much; keeps the sums below from wrapping */
 		return NULL;
 	size_t need = size ? (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1) : ALIGNMENT;
 

@@ -11,7 +11,8 @@ struct object *object_create(struct kv_str key, const struct replica *replicas, 
 		return NULL;
 	char *text = (char *)object->replicas + list;
 	memset(object, 0, sizeof(*object));
-	memcpy(object->replicas, replicas, list);
+	if (list)
+		memcpy(object->replicas, replicas, list);
 	memcpy(text, key.ptr, key.len);
 	object->key = text;
 	object->key_len = key.len;
