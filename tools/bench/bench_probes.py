@@ -7,6 +7,7 @@ out; the phases take turns, round after round, and each figure is the median of 
 phase is warmed up first: the kernel turns a site into a call at its first hit.
 """
 
+import json
 import os
 import re
 import sys
@@ -25,16 +26,33 @@ NOP5_OF_LIBBPF = 0.35
 OFF_OVER_COMPILED_OUT_NS = 1.5
 
 
-def measure(loop, command, calls):
-    answer = re.fullmatch(r"ns ([0-9.]+)", loop.ask(f"{command} {calls}", 120))
+class Disturbed(Exception):
+    """Someone else is attached to the loop."""
+
+
+def measure(loop, command, calls, watchers=0):
+    answer = re.fullmatch(r"ns ([0-9.]+) watchers (\d+)", loop.ask(f"{command} {calls}", 120))
     if not answer:
         raise BenchError("probe_loop gave no time")
+    if int(answer.group(2)) != watchers:
+        raise Disturbed(f"{answer.group(2)} tools watch the loop instead of {watchers}")
     return float(answer.group(1))
 
 
 def measure_attached(loop):
-    measure(loop, "run", WARM_UP)
-    return measure(loop, "run", WATCHED_CALLS)
+    measure(loop, "run", WARM_UP, 1)
+    return measure(loop, "run", WATCHED_CALLS, 1)
+
+
+def undisturbed(phase):
+    """Another tool on this host that watches every process would be measured as well: wait until it is gone."""
+    for _ in range(20):
+        try:
+            return phase()
+        except Disturbed as disturbance:
+            say(f"{disturbance}; trying again")
+            time.sleep(2)
+    raise BenchError("another tool on this host keeps watching every process with probes")
 
 
 class Attachments:
@@ -50,14 +68,17 @@ class Attachments:
         if calls != self.expected:
             raise BenchError(f"{who} counted {calls} of {self.expected} calls")
 
-    def kvprobe(self, form):
-        import json
+    def measure_and_detach(self, tool):
+        try:
+            return measure_attached(self.loop)
+        finally:
+            tool.interrupt()
 
+    def kvprobe(self, form):
         tool = self.bench.kvprobe("stat", "-p", str(self.loop.pid), "--json", f"--attach={form}")
         if f"form={form}" not in tool.attached:
             raise BenchError(f"kvprobe did not attach as {form}: {tool.attached}")
-        cost = measure_attached(self.loop)
-        tool.interrupt()
+        cost = self.measure_and_detach(tool)
         rows = [json.loads(line) for line in tool.rest_of_output() if line.startswith("{")]
         self.check("kvprobe stat", sum(row["calls"] for row in rows
                                        if row["type"] == "total" and row["key"] == KEY))
@@ -66,8 +87,7 @@ class Attachments:
     def libbpf(self):
         tool = self.bench.start([binary("usdt_probe"), str(self.loop.pid), binary("probe_loop"), KEY])
         tool.wait_for("attached", 30)
-        cost = measure_attached(self.loop)
-        tool.interrupt()
+        cost = self.measure_and_detach(tool)
         self.check("libbpf's attach", int(re.match(r"calls (\d+)", tool.answer(5)).group(1)))
         return cost
 
@@ -81,8 +101,7 @@ class Attachments:
         tool = self.bench.start(argv)
         tool.wait_for("ready", 60, tool.out)
         time.sleep(0.2)
-        cost = measure_attached(self.loop)
-        tool.interrupt()
+        cost = self.measure_and_detach(tool)
         counted = [line for line in tool.rest_of_output() if line.startswith("@calls:")]
         self.check("bpftrace", int(counted[0].split()[1]) if counted else 0)
         return cost
@@ -107,7 +126,7 @@ def bench_probes(bench):
     samples = {name: [] for name in phases}
     for number in range(bench.arguments.rounds):
         for name, phase in phases.items():
-            samples[name].append(phase())
+            samples[name].append(undisturbed(phase))
         say(f"round {number + 1} of {bench.arguments.rounds}: "
             + " ".join(f"{name}={values[-1]:.1f}" for name, values in samples.items()))
     figures = {name: round(median(values), 2) for name, values in samples.items()}

@@ -5,8 +5,8 @@
  * twice: probe_loop with its sites, probe_loop_bare with the probes compiled out.
  *
  * A line on stdin is a command, its answer a line on stdout:
- *   run N       N lookups              ns FLOAT   per lookup
- *   syscall N   N getppid(2)           ns FLOAT   per system call
+ *   run N       N lookups              ns FLOAT watchers N   per lookup; who is attached to the done probe
+ *   syscall N   N getppid(2)           ns FLOAT watchers 0   per system call
  */
 #include <errno.h>
 #include <stdio.h>
@@ -93,6 +93,16 @@ static double ns_per_lookup(uint64_t n)
 	return (double)elapsed / (double)n;
 }
 
+/* The semaphore of the done probe: the lower half of the pair. */
+static unsigned watchers(void)
+{
+#ifdef KVPROBE_NO_PROBES
+	return 0;
+#else
+	return kvp_watched_RC_IS_EXIST & 0xffff;
+#endif
+}
+
 static double ns_per_syscall(uint64_t n)
 {
 	uint64_t start = clock_ns();
@@ -113,9 +123,12 @@ int main(void)
 			return 64;
 		}
 		if (strcmp(command, "run") == 0) {
-			printf("ns %.4f\n", ns_per_lookup(n));
+			unsigned before = watchers();
+			double ns = ns_per_lookup(n);
+			unsigned after = watchers();
+			printf("ns %.4f watchers %u\n", ns, before > after ? before : after);
 		} else if (strcmp(command, "syscall") == 0) {
-			printf("ns %.4f\n", ns_per_syscall(n));
+			printf("ns %.4f watchers 0\n", ns_per_syscall(n));
 		} else {
 			fprintf(stderr, "probe_loop: unknown command %s\n", command);
 			return 64;

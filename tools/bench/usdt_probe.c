@@ -36,7 +36,10 @@ static int count_probe(struct usdt_probe_bpf *skeleton, int pid, const char *fil
 	fprintf(stderr, "attached\n");
 	wait_for_the_end();
 	bpf_link__destroy(link);
-	printf("calls %llu bytes %llu\n", skeleton->bss->sums.calls, skeleton->bss->sums.bytes);
+	struct usdt_cell cell = {0};
+	unsigned int key = (unsigned int)pid;
+	bpf_map__lookup_elem(skeleton->maps.cells, &key, sizeof(key), &cell, sizeof(cell), 0);
+	printf("calls %llu bytes %llu\n", cell.calls, cell.bytes);
 	return 0;
 }
 
