@@ -135,29 +135,32 @@ class TestFork(MasterCase):
         done = support.run_python(code)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_store_of_the_childs_own(self):
-        store = self.new_store()
-        self.assertEqual(store.put("k4", b"value"), 0)
-        code = textwrap.dedent(f"""
-            import os, sys, time
-            from mooncake.store import MooncakeDistributedStore
-            def new():
-                store = MooncakeDistributedStore()
-                assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", "{self.master.address}") == 0
-                return store
-            mine = new()
-            time.sleep({SETTLE_S})
-            pid = os.fork()
-            if pid == 0:
-                theirs = new()
-                ok = theirs.get("k4") == b"value" and theirs.close() == 0
-                os._exit(0 if ok else 1)
-            ok = mine.get("k4") == b"value"
-            _, status = os.waitpid(pid, 0)
-            sys.exit(0 if ok and status == 0 else 1)
-            """)
-        done = support.run_python(code)
-        self.assertEqual(done.returncode, 0, done.stderr)
+    # ThreadSanitizer's runtime ends a forked child that starts threads of its own.
+    if support.PRESET != "tsan":
+
+        def test_a_store_of_the_childs_own(self):
+            store = self.new_store()
+            self.assertEqual(store.put("k4", b"value"), 0)
+            code = textwrap.dedent(f"""
+                import os, sys, time
+                from mooncake.store import MooncakeDistributedStore
+                def new():
+                    store = MooncakeDistributedStore()
+                    assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", "{self.master.address}") == 0
+                    return store
+                mine = new()
+                time.sleep({SETTLE_S})
+                pid = os.fork()
+                if pid == 0:
+                    theirs = new()
+                    ok = theirs.get("k4") == b"value" and theirs.close() == 0
+                    os._exit(0 if ok else 1)
+                ok = mine.get("k4") == b"value"
+                _, status = os.waitpid(pid, 0)
+                sys.exit(0 if ok and status == 0 else 1)
+                """)
+            done = support.run_python(code)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_multiprocessing_with_fork(self):
         code = textwrap.dedent("""
