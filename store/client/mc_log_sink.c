@@ -106,7 +106,9 @@ static void report_losses(void)
 	int size = snprintf(line, sizeof(line), "lost %llu calls (%llu keys)\n", (unsigned long long)sink.lost_calls,
 	                    (unsigned long long)sink.lost_keys);
 	pthread_mutex_unlock(&sink.lock);
-	if (news && write(STDERR_FILENO, line, (size_t)size) < 0)
+	/* Not to a stderr that is stuck as well: neither the writer nor an exit may hang on it. */
+	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+	if (news && poll(&ready, 1, 0) == 1 && write(STDERR_FILENO, line, (size_t)size) < 0)
 		return; /* there is no one left to tell */
 }
 
