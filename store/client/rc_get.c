@@ -70,7 +70,7 @@ static void record_of_get(const void *context, size_t i, struct op_record *out)
 	*out = (struct op_record){.key = get->keys[i].ptr,
 	                          .key_len = get->keys[i].ptr ? get->keys[i].len : 0,
 	                          .success = get->results[i] > 0,
-	                          .has_size = get->bufs};
+	                          .has_size = get->bufs && get->bufs[i].count}; /* no fragments: lists that differ */
 	if (!out->success) {
 		out->rc = (int32_t)get->results[i];
 		out->size = get->bufs ? rc_total_size(&get->bufs[i], 1) : 0;

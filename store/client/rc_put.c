@@ -90,7 +90,7 @@ static void record_of_put(const void *context, size_t i, struct op_record *out)
 	*out = (struct op_record){.key = put->keys[i].ptr,
 	                          .key_len = put->keys[i].ptr ? put->keys[i].len : 0,
 	                          .success = put->results[i] == KV_OK,
-	                          .has_size = put->bufs,
+	                          .has_size = put->bufs && put->bufs[i].count, /* no fragments: lists that differ */
 	                          .size = put->bufs ? rc_total_size(&put->bufs[i], 1) : 0,
 	                          .rc = put->results[i]};
 }
