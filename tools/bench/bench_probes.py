@@ -122,7 +122,7 @@ def bench_probes(bench):
         "syscall_ns": lambda: measure(loop, "syscall", SYSCALLS),
     }
     for program in (loop, bare):
-        measure(program, "run", PLAIN_CALLS)
+        undisturbed(lambda program=program: measure(program, "run", PLAIN_CALLS))
     samples = {name: [] for name in phases}
     for number in range(bench.arguments.rounds):
         for name, phase in phases.items():
