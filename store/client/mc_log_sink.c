@@ -38,12 +38,12 @@ static struct {
 	pthread_cond_t wake; /* the writer */
 	pthread_cond_t idle; /* who waits for a flush */
 	struct entry *first, **last;
-	size_t bytes, calls;
-	bool writing; /* the writer holds entries that are not on the disk yet */
-	bool running; /* the writer's thread exists */
-	bool stop;    /* it is to end */
+	size_t bytes, calls, keys;
+	uint64_t held_calls, held_keys; /* with the writer, not on the disk yet */
+	bool running;                   /* the writer's thread exists */
+	bool stop;                      /* it is to end */
 	pthread_t writer;
-	uint64_t lost_calls, lost_keys, reported_calls;
+	uint64_t lost_calls, lost_keys, reported_keys, reported_calls;
 	char directory[PATH_MAX]; /* "": stderr */
 	int fd;                   /* atomic; the writer's; -1: not open */
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -101,8 +101,9 @@ static void report_losses(void)
 {
 	char line[96];
 	pthread_mutex_lock(&sink.lock);
-	bool news = sink.lost_calls != sink.reported_calls;
+	bool news = sink.lost_calls != sink.reported_calls || sink.lost_keys != sink.reported_keys;
 	sink.reported_calls = sink.lost_calls;
+	sink.reported_keys = sink.lost_keys;
 	int size = snprintf(line, sizeof(line), "lost %llu calls (%llu keys)\n", (unsigned long long)sink.lost_calls,
 	                    (unsigned long long)sink.lost_keys);
 	pthread_mutex_unlock(&sink.lock);
@@ -151,11 +152,13 @@ static bool write_out(const char *text, size_t size)
 /* Write what was gathered; calls and keys are what is lost if that fails. */
 static void flush_text(struct mc_text *text, uint64_t *calls, uint64_t *keys)
 {
-	if (text->failed || !write_out(text->text, text->length)) {
-		pthread_mutex_lock(&sink.lock);
+	bool written = !text->failed && write_out(text->text, text->length);
+	pthread_mutex_lock(&sink.lock);
+	sink.held_calls -= *calls;
+	sink.held_keys -= *keys;
+	if (!written)
 		count_lost(*calls, *keys);
-		pthread_mutex_unlock(&sink.lock);
-	}
+	pthread_mutex_unlock(&sink.lock);
 	*calls = *keys = 0;
 	text->length = 0;
 	text->failed = false;
@@ -201,14 +204,14 @@ static void *run_writer(void *arg)
 
 	for (bool stop = false; !stop;) {
 		pthread_mutex_lock(&sink.lock);
-		sink.writing = false;
 		pthread_cond_broadcast(&sink.idle);
 		wait_for_work();
 		struct entry *list = sink.first;
 		sink.first = NULL;
 		sink.last = &sink.first;
-		sink.bytes = sink.calls = 0;
-		sink.writing = list;
+		sink.held_calls = sink.calls;
+		sink.held_keys = sink.keys;
+		sink.bytes = sink.calls = sink.keys = 0;
 		stop = sink.stop && !list;
 		pthread_mutex_unlock(&sink.lock);
 		write_entries(list, &text);
@@ -264,6 +267,7 @@ static bool enqueue(struct entry *entry)
 	sink.last = &entry->next;
 	sink.bytes += bytes;
 	sink.calls++;
+	sink.keys += entry->n_keys;
 	pthread_cond_signal(&sink.wake);
 	return true;
 }
@@ -293,9 +297,9 @@ bool mc_log_flush(uint64_t limit_ns)
 	until.tv_nsec = (long)(end_ns % KV_NS_PER_S);
 	pthread_mutex_lock(&sink.lock);
 	int error = 0;
-	while (sink.running && (sink.first || sink.writing) && !error)
+	while (sink.running && (sink.first || sink.held_calls) && !error)
 		error = pthread_cond_timedwait(&sink.idle, &sink.lock, &until);
-	bool all = !sink.first && !sink.writing;
+	bool all = !sink.first && !sink.held_calls;
 	pthread_mutex_unlock(&sink.lock);
 	report_losses();
 	return all;
@@ -323,9 +327,10 @@ static void in_child(void)
 		free(entry);
 	}
 	sink.last = &sink.first;
-	sink.bytes = sink.calls = 0;
-	sink.writing = sink.running = false;
-	sink.lost_calls = sink.lost_keys = sink.reported_calls = 0;
+	sink.bytes = sink.calls = sink.keys = 0;
+	sink.held_calls = sink.held_keys = 0;
+	sink.running = false;
+	sink.lost_calls = sink.lost_keys = sink.reported_calls = sink.reported_keys = 0;
 	__atomic_store_n(&sink.fd, -1, __ATOMIC_RELAXED);
 	pthread_cond_init(&sink.wake, NULL);
 	pthread_cond_init(&sink.idle, NULL);
@@ -358,8 +363,7 @@ __attribute__((destructor)) static void flush_at_exit(void)
 		return;
 	}
 	pthread_mutex_lock(&sink.lock);
-	for (const struct entry *entry = sink.first; entry; entry = entry->next)
-		count_lost(1, entry->n_keys);
+	count_lost(sink.held_calls + sink.calls, sink.held_keys + sink.keys);
 	pthread_mutex_unlock(&sink.lock);
 	report_losses();
 }

@@ -184,6 +184,29 @@ static bool serve_read(struct data_conn *conn, const struct local_segment *segme
 	return send_reply(conn, &sg);
 }
 
+/* The asker gave up: its range may be another's by now. */
+static bool is_reset(int fd)
+{
+	struct pollfd state = {.fd = fd};
+	return poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP));
+}
+
+/* Receive a write's data. Looks before every step whether the asker is still there: what a reset leaves in the
+ * socket must not be written any more. */
+static int receive_data(int fd, struct sg *data, uint64_t deadline_ns)
+{
+	while (data->count) {
+		if (is_reset(fd) || kv_now_ns() >= deadline_ns)
+			return KV_TRANSFER_FAIL;
+		ssize_t got = sg_recv(fd, data);
+		if (got < 0)
+			return KV_TRANSFER_FAIL;
+		if (got == 0)
+			poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, kv_ms_until(deadline_ns));
+	}
+	return KV_OK;
+}
+
 static bool serve_write(struct data_conn *conn, const struct local_segment *segment, uint64_t total)
 {
 	struct sg reply, data = {.iov = kv_arena_alloc(&conn->arena, conn->request->n_ranges * sizeof(struct iovec))};
@@ -191,7 +214,7 @@ static bool serve_write(struct data_conn *conn, const struct local_segment *segm
 		return false;
 	if (push_ranges(conn->request, segment, &data))
 		return refuse(conn, KV_INVALID_PARAMS, total);
-	if (sg_recv_all(conn->fd, &data, kv_now_ns() + DATA_NS)) {
+	if (receive_data(conn->fd, &data, kv_now_ns() + DATA_NS)) {
 		complain(conn, "the data of a write did not come");
 		return false;
 	}

@@ -56,29 +56,19 @@ ssize_t sg_recv(int fd, struct sg *sg)
 	return moved(sg, recvmsg(fd, &message, MSG_DONTWAIT));
 }
 
-static int move_all(int fd, struct sg *sg, ssize_t (*move)(int, struct sg *), short events, uint64_t deadline_ns)
+int sg_send_all(int fd, struct sg *sg, uint64_t deadline_ns)
 {
 	while (sg->count) {
-		ssize_t bytes = move(fd, sg);
+		ssize_t bytes = sg_send(fd, sg);
 		if (bytes < 0)
 			return KV_TRANSFER_FAIL;
 		if (sg->count && kv_now_ns() >= deadline_ns)
 			return KV_TRANSFER_FAIL;
 		if (bytes == 0) {
-			struct pollfd waiter = {.fd = fd, .events = events};
+			struct pollfd waiter = {.fd = fd, .events = POLLOUT};
 			if (poll(&waiter, 1, kv_ms_until(deadline_ns)) < 0 && errno != EINTR)
 				return KV_TRANSFER_FAIL;
 		}
 	}
 	return KV_OK;
-}
-
-int sg_send_all(int fd, struct sg *sg, uint64_t deadline_ns)
-{
-	return move_all(fd, sg, sg_send, POLLOUT, deadline_ns);
-}
-
-int sg_recv_all(int fd, struct sg *sg, uint64_t deadline_ns)
-{
-	return move_all(fd, sg, sg_recv, POLLIN, deadline_ns);
 }

@@ -29,6 +29,5 @@ ssize_t sg_send(int fd, struct sg *sg);
 ssize_t sg_recv(int fd, struct sg *sg);
 /* All of it, or KV_TRANSFER_FAIL (closed, reset, deadline). */
 int sg_send_all(int fd, struct sg *sg, uint64_t deadline_ns);
-int sg_recv_all(int fd, struct sg *sg, uint64_t deadline_ns);
 
 #endif

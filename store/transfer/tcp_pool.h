@@ -34,6 +34,8 @@ void tcp_pool_destroy(struct tcp_pool *pool);
 struct tcp_conn *tcp_pool_take(struct tcp_pool *pool, struct kv_str endpoint, uint64_t op_id, uint64_t deadline_ns);
 void tcp_pool_give(struct tcp_pool *pool, struct tcp_conn *conn);
 void tcp_conn_close(struct tcp_conn *conn);
+/* Close with a reset, so that the peer stops moving what it has of an unfinished transfer. */
+void tcp_conn_abort(struct tcp_conn *conn);
 /* False: the peer closed it, or sent what no one asked for. */
 bool tcp_is_quiet(int fd);
 

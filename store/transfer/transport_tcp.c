@@ -254,7 +254,7 @@ static void end_job(struct tcp_pool *pool, struct tcp_job *job, bool clean)
 	if (clean)
 		tcp_pool_give(pool, job->conn);
 	else
-		tcp_conn_close(job->conn);
+		tcp_conn_abort(job->conn);
 	job->conn = NULL;
 }
 
