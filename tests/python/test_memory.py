@@ -102,7 +102,7 @@ class TestLeaks(StoreCase):
                     pass
                 else:
                     self.fail(method)
-            self.store.setup({"local_hostname": "h", "metadata_server": "m", "global_segment_size": "1%"})
+            self.store.setup({"local_hostname": "h", "metadata_server": "m", "global_segment_size": f"{len(bad)}%"})
 
         self.grows_not(calls, CALLS // 10)
 
