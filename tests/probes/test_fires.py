@@ -10,12 +10,13 @@ import unittest
 from dataclasses import dataclass
 
 import tracer
-from probe_elf import perf_points, product_binaries
+from probe_elf import BUILD, perf_points, product_binaries
 from processes import Master, Workload, semaphores, wait_until
 
 # Fire by themselves, whatever is called.
 BACKGROUND = {"MASTER_RPC_PING"} | {point.name for point in perf_points.load() if point.name.startswith("MASTER_BG_")}
 # Steps that one call may take several times: per object at the master, per connection.
+KVPROBE = BUILD / "bin" / "kvprobe"
 REPEATED = {point.name for point in perf_points.load()
             if point.level == "DEBUG" or (point.layer == "MASTER" and point.level == "MODULE")}
 # A client that stops pinging is gone after this; the watermark is low enough for the workload to reach it.
@@ -36,13 +37,17 @@ class Firing:
     op_id: int
 
 
-def watched_files():
-    return {path: layers for _, path, layers in product_binaries()}
+def traced(point):
+    """The keys that bpftrace follows one by one. It detaches them one by one as well, a quarter of a second each, so
+    it is given the public calls and what each of them must do exactly once."""
+    return point.layer == "PY" or point.level == "KEY_MODULE" and point.layer != "MASTER" or point.name in (
+        "PUT_INTERNAL_FULL", "GET_BUFFER_INTERNAL_FULL", "GET_INTO_INTERNAL", "GET_BATCH_INTO_INTERNAL",
+        "CLIENT_BATCH_QUERY", "PUT_BATCH_FULL", "GET_BATCH_FULL", "MASTER_RPC_BATCH_PUT_START")
 
 
-def script(files):
-    points = [f"usdt:{path}:kvstore:{point.name}" for path, layers in files.items()
-              for point in perf_points.load() if point.layer in layers]
+def script(choose=traced):
+    points = [f"usdt:{path}:kvstore:{point.name}" for _, path, layers in product_binaries()
+              for point in perf_points.load() if point.layer in layers and choose(point)]
     return (", ".join(points) + ' { printf("%lu %d %s %lu %lu %lu %lu %ld %lx\\n", nsecs, pid, probe, arg0, arg1, '
             "arg2, arg3, (int64)arg4, arg5); }")
 
@@ -58,39 +63,41 @@ def firings(lines):
 
 @unittest.skipIf(tracer.why_not(), tracer.why_not())
 class Fires(unittest.TestCase):
-    """One run, watched as a whole, because attaching to everything takes a while."""
+    """One run, watched by bpftrace and by kvprobe at the same time: what one says the other must say too."""
 
     @classmethod
     def setUpClass(cls):
-        cls.watch = tracer.Bpftrace(script(watched_files()))
-        with cls.watch:
-            cls.embedded_report = cls.run_embedded()
-            cls.worker_report = cls.run_cluster()
-            _, lines = cls.watch.stop()
-        cls.firings = firings(lines)
-
-    @staticmethod
-    def run_embedded():
-        with Workload("embedded") as work:
-            work.expect("ready")
-            work.go_on()
-            return work.report()
-
-    @staticmethod
-    def run_cluster():
         with Master(*MASTER_FLAGS) as master, Workload("owner", master.address) as owner, \
-                Workload("worker", master.address) as work:
-            owner.expect("ready")
-            work.expect("ready")
-            work.go_on()
-            work.expect("kill-owner")
-            owner.kill()
-            work.go_on()
-            work.expect("kill-master")
-            time.sleep(6)  # the master finds the owner dead and cleans up after it
-            master.kill()
-            work.go_on()
-            return work.report()
+                Workload("worker", master.address) as worker, Workload("embedded") as embedded:
+            children = (master, owner, worker, embedded)
+            for child in children[1:]:
+                child.expect("ready")
+            pids = ",".join(str(child.pid) for child in children)
+            with tracer.Bpftrace(script()) as watch, tracer.KvprobeStat(KVPROBE, "-p", pids) as stat:
+                cls.embedded_report = cls.run_embedded(embedded)
+                cls.worker_report = cls.run_cluster(master, owner, worker)
+                cls.totals, cls.summary = stat.stop()
+                _, lines = watch.stop()
+            cls.firings = [firing for firing in firings(lines) if firing.pid in {child.pid for child in children}]
+
+    @staticmethod
+    def run_embedded(work):
+        work.go_on()
+        return work.report()
+
+    @staticmethod
+    def run_cluster(master, owner, work):
+        owner.go_on()
+        owner.expect("up")
+        work.go_on()
+        work.expect("kill-owner")
+        owner.kill()
+        work.go_on()
+        work.expect("kill-master")
+        time.sleep(6)  # the master finds the owner dead and cleans up after it
+        master.kill()
+        work.go_on()
+        return work.report()
 
     def of(self, report):
         return [firing for firing in self.firings if firing.pid == report["pid"]]
@@ -132,64 +139,77 @@ class Fires(unittest.TestCase):
         self.assertLessEqual(at_master, worker_ids)
 
     def test_every_key_fires(self):
-        fired = {firing.key for firing in self.firings}
+        fired = {key for (_, key), row in self.totals.items() if row["calls"]}
         self.assertEqual({point.name for point in perf_points.load()} - fired, set())
+
+    def test_kvprobe_and_bpftrace_agree(self):
+        self.assertEqual((self.summary["lost"], self.summary["missed"]), (0, 0))
+        seen = {}
+        for firing in self.firings:
+            row = seen.setdefault((firing.pid, firing.key), collections.Counter())
+            row.update(calls=1, failed_calls=firing.rc < 0, keys=firing.n_keys, failed_keys=firing.n_failed,
+                       bytes=firing.bytes)
+        names = {point.name for point in perf_points.load() if traced(point)}
+        counted = {which: {name: row[name] for name in ("calls", "failed_calls", "keys", "failed_keys", "bytes")}
+                   for which, row in self.totals.items() if which[1] in names and row["calls"]}
+        self.assertEqual(counted, {which: dict(row) for which, row in seen.items()})
 
     def test_codes_are_negative_or_0(self):
         self.assertEqual([firing for firing in self.firings if firing.rc > 0 or firing.n_failed > firing.n_keys], [])
 
 
 @unittest.skipIf(tracer.why_not(), tracer.why_not())
-class Silence(unittest.TestCase):
-    def test_nothing_fires_when_nothing_is_called(self):
-        with Workload("idle") as work:
-            work.expect("ready")
-            with tracer.Bpftrace(script(watched_files())) as watch:
-                time.sleep(2)
-                _, lines = watch.stop()
-            work.go_on()
-            report = work.report()
-        seen = [firing for firing in firings(lines) if firing.pid == report["pid"]]
-        self.assertEqual({firing.key for firing in seen} - BACKGROUND, set())
+class Idle(unittest.TestCase):
+    """A worker that is set up and calls nothing."""
 
-
-@unittest.skipIf(tracer.why_not(), tracer.why_not())
-class Semaphores(unittest.TestCase):
     def setUp(self):
         self.work = self.enterContext(Workload("idle"))
         self.work.expect("ready")
         self.files = {path: layers for name, path, layers in product_binaries() if name != "kvmaster"}
+        wait_until(self.all_down, "no one else on this host watches every process", timeout=60)
 
     def up(self):
-        """The probes of the worker that someone watches, by file."""
-        return {path: {probe for probe, value in semaphores(self.work.pid, path).items() if value}
-                for path in self.files}
+        """The probes of the worker that someone watches, in all its files."""
+        return {probe for path in self.files for probe, value in semaphores(self.work.pid, path).items() if value}
 
     def all_down(self):
-        return not any(self.up().values())
+        return not self.up()
 
-    def watch(self):
-        return tracer.Bpftrace(script(self.files))
-
-    def expect_done_probes_up(self):
-        for path, probes in self.up().items():
-            keys = {point.name for point in perf_points.load() if point.layer in self.files[path]}
-            self.assertEqual(probes, keys)
-
-    def test_down_up_and_down_again(self):
-        self.assertTrue(self.all_down())
-        with self.watch() as watch:
-            self.expect_done_probes_up()
-            watch.stop()
-        wait_until(self.all_down, "semaphores down after the tracer detached")
-
-    def test_down_after_the_tracer_was_killed(self):
-        with self.watch() as watch:
-            self.expect_done_probes_up()
-            os.kill(watch.pid, signal.SIGKILL)
-        wait_until(self.all_down, "semaphores down after the tracer was killed")
+    def works_on(self):
         self.work.go_on()
         self.assertEqual(self.work.report()["wrong"], [])
+
+    def test_nothing_fires_when_nothing_is_called(self):
+        with tracer.KvprobeStat(KVPROBE, "-p", self.work.pid) as stat:
+            time.sleep(2)
+            totals, _ = stat.stop()
+        fired = {key for (_, key), row in totals.items() if row["calls"]}
+        self.assertEqual(fired - BACKGROUND, set())
+        self.works_on()
+
+    def test_semaphores_of_kvprobe(self):
+        every_key = {point.name for point in perf_points.load() if point.layer != "XFER"}
+        with tracer.KvprobeStat(KVPROBE, "-p", self.work.pid) as stat:
+            self.assertEqual(self.up(), every_key)
+            stat.stop()
+        wait_until(self.all_down, "semaphores down after kvprobe detached")
+        with tracer.KvprobeStat(KVPROBE, "-p", self.work.pid) as stat:
+            self.assertEqual(self.up(), every_key)
+            os.kill(stat.pid, signal.SIGKILL)
+            wait_until(self.all_down, "semaphores down after kvprobe was killed")
+        self.works_on()
+
+    def test_semaphores_of_bpftrace(self):
+        chosen = {"STORE_PY_CLOSE", "RC_TEARDOWN_ALL", "MASTER_RPC_PING"}
+        with tracer.Bpftrace(script(lambda point: point.name in chosen)) as watch:
+            self.assertEqual(self.up(), chosen)
+            watch.stop()
+        wait_until(self.all_down, "semaphores down after bpftrace detached")
+        with tracer.Bpftrace(script(lambda point: point.name in chosen)) as watch:
+            self.assertEqual(self.up(), chosen)
+            os.kill(watch.pid, signal.SIGKILL)
+        wait_until(self.all_down, "semaphores down after bpftrace was killed")
+        self.works_on()
 
 
 if __name__ == "__main__":

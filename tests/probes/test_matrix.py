@@ -27,7 +27,7 @@ COMMON = ["-std=gnu17", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{REP
 def unit_flags():
     """What the build itself compiles the probe unit with: the rules of cmake/Probes.cmake as they came out."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8")):
-        if "kvstore_sites.dir" in entry["output"] and entry["file"].endswith("perf_unit.c"):
+        if "kvstore_sites.dir" in entry["command"] and entry["file"].endswith("perf_unit.c"):
             return [word for word in entry["command"].split() if re.match(r"-(O|fno|fcf|fstack|m)", word)]
     raise AssertionError("the build compiles no probe unit for kvstore")
 

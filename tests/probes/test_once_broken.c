@@ -129,17 +129,12 @@ static void over_tcp(void **state)
 {
 	(void)state;
 	kvstore_t *store = world.store;
-	static char unregistered[SIZE];
 	CALL(kvstore_setup(store, "127.0.0.1", "P2PHANDSHAKE", 0, LOCAL, "tcp", "", world.address), KV_OK,
 	     KEY_RC_SETUP_REAL, 0, 0, 0, 0);
 	CALL(kvstore_register_buffer(store, world.memory, MIB), KV_OK, KEY_RC_REGISTER_BUFFER, MIB, 0, 0, 0);
 	CALL(kvstore_put(store, "k", world.memory, SIZE, NULL), KV_OK, KEY_PUT_INTERNAL_FULL, SIZE, 1, 0, 0);
 	CALL(kvstore_get_into(store, "k", world.memory, SIZE), SIZE, KEY_GET_INTO_INTERNAL, SIZE, 1, 0, 0);
 	assert_true(ever_fired(KEY_TCP_CONNECT));
-	CALL(kvstore_put_from(store, "u", unregistered, SIZE, NULL), KV_INVALID_PARAMS, KEY_RC_PUT_FROM, 0, 1, 1,
-	     KV_INVALID_PARAMS);
-	CALL(kvstore_get_into(store, "k", unregistered, SIZE), KV_INVALID_PARAMS, KEY_GET_INTO_INTERNAL, 0, 1, 1,
-	     KV_INVALID_PARAMS);
 }
 
 static void dead_owner(void **state)

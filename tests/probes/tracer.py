@@ -5,10 +5,11 @@ import ctypes
 import errno
 import json
 import os
-import select
+import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 READY = "kvprobe-test-ready"
@@ -26,53 +27,65 @@ def why_not():
     return None
 
 
-def read_until(pipe, word, process):
-    """What comes out of pipe up to and including word, which must come in time."""
+def wait_for_word(path, word, process):
+    """Until the file that a process writes to has the word."""
     deadline = time.monotonic() + START_TIMEOUT
-    seen = b""
-    while word not in seen:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
-            process.kill()
-            raise AssertionError(f"{process.args[0]} did not attach in time: {seen.decode()}")
-        data = os.read(pipe.fileno(), 65536)
-        if not data:
-            out, err = process.communicate(timeout=STOP_TIMEOUT)
-            raise AssertionError(f"{process.args[0]} ended: {(seen + out + err).decode()}")
-        seen += data
-    return seen
+    while word not in path.read_text():
+        if process.poll() is not None:
+            raise AssertionError(f"{process.args[0]} ended: {path.read_text()}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{process.args[0]} did not attach in time: {path.read_text()}")
+        time.sleep(0.02)
 
 
-class Bpftrace:
-    """Attached, by file and to every process, from __enter__ to stop()."""
+class Watcher:
+    """A tracing process, attached from __enter__ to stop(). Its output goes to files: a pipe that no one empties
+    would hold it up."""
 
-    def __init__(self, script):
-        self._script = f'{script} BEGIN {{ printf("{READY}\\n"); }}'
-        self._lines = []
+    def __init__(self, argv, ready, ready_on):
+        self._argv = [str(word) for word in argv]
+        self._ready, self._ready_on = ready, ready_on
 
     def __enter__(self):
-        self._process = subprocess.Popen(["bpftrace", "-B", "line", "-f", "json", "-e", self._script],
-                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._head = read_until(self._process.stdout, READY.encode(), self._process)
+        self._where = tempfile.TemporaryDirectory(prefix="kvprobe-watch-")
+        self._files = {name: pathlib.Path(self._where.name) / name for name in ("stdout", "stderr")}
+        with open(self._files["stdout"], "wb") as out, open(self._files["stderr"], "wb") as err:
+            self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        try:
+            wait_for_word(self._files[self._ready_on], self._ready, self._process)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
         if self._process.poll() is None:
             self._process.kill()
-        self._process.communicate(timeout=STOP_TIMEOUT)
+        self._process.wait(timeout=STOP_TIMEOUT)
+        self._where.cleanup()
 
     @property
     def pid(self):
         return self._process.pid
 
+    def _output(self):
+        """Detach; the lines that it wrote to its standard output."""
+        self._process.send_signal(signal.SIGINT)
+        status = self._process.wait(timeout=STOP_TIMEOUT)
+        if status:
+            raise AssertionError(f"{self._argv[0]}: status {status}: {self._files['stderr'].read_text()}")
+        return self._files["stdout"].read_text().splitlines()
+
+
+class Bpftrace(Watcher):
+    def __init__(self, script):
+        script = f'{script} BEGIN {{ printf("{READY}\\n"); }}'
+        super().__init__(["bpftrace", "-B", "line", "-f", "json", "-e", script], READY, "stdout")
+
     def stop(self):
         """Detach; returns (maps by name, lines printed)."""
-        self._process.send_signal(signal.SIGINT)
-        out, err = self._process.communicate(timeout=STOP_TIMEOUT)
-        if self._process.returncode:
-            raise AssertionError(f"bpftrace: status {self._process.returncode}: {err.decode()}")
         maps, text = {}, ""
-        for line in (self._head + out).decode().splitlines():
+        for line in self._output():
             record = json.loads(line) if line.startswith("{") else {}
             if record.get("type") == "map":
                 maps.update(record["data"])
@@ -83,39 +96,17 @@ class Bpftrace:
         return maps, [line for line in text.splitlines() if line != READY]
 
 
-class KvprobeStat:
-    """kvprobe stat --json, attached from __enter__ to stop()."""
-
+class KvprobeStat(Watcher):
     def __init__(self, kvprobe, *options):
-        self._argv = [str(kvprobe), "stat", "--json", *map(str, options)]
-
-    def __enter__(self):
-        self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE)
-        self._errors = read_until(self._process.stderr, b"attached: ", self._process)
-        return self
-
-    def __exit__(self, *_):
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate(timeout=STOP_TIMEOUT)
-
-    @property
-    def pid(self):
-        return self._process.pid
+        super().__init__([kvprobe, "stat", "--json", *options], "attached: ", "stderr")
 
     def stop(self):
         """Detach; returns (totals by (pid, key), the summary)."""
-        self._process.send_signal(signal.SIGINT)
-        out, err = self._process.communicate(timeout=STOP_TIMEOUT)
-        if self._process.returncode:
-            raise AssertionError(f"{self._argv}: status {self._process.returncode}: {(self._errors + err).decode()}")
-        rows = [json.loads(line) for line in out.decode().splitlines()]
+        rows = [json.loads(line) for line in self._output()]
         totals = {(row["pid"], row["key"]): row for row in rows if row["type"] == "total"}
-        summaries = [row for row in rows if row["type"] == "summary"]
-        if len(summaries) != 1 or rows[-1] != summaries[0]:
+        if [row for row in rows if row["type"] == "summary"] != rows[-1:]:
             raise AssertionError(f"the last line, and only it, is the summary: {rows[-3:]}")
-        return totals, summaries[0]
+        return totals, rows[-1]
 
 
 def optimised_form():
