@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets with deadlines. Every descriptor is close-on-exec and non-blocking; "deadline" is a kv_now_ns time.
+ * The exception is a host name that has to be resolved, which takes as long as the resolver's own timeouts.
  * Status results: KV_OK, KV_RPC_TIMEOUT (deadline passed), KV_RPC_FAIL (closed, refused, reset).
  */
 #ifndef KV_BASE_NET_H

@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-/* "16777216", "16MB", "16 MB", "1.5 GiB", "4gb": 1024-based, case-blind, B optional; "50%" is rejected. */
+/* "16777216", "16MB", "16 MB", "1.5 GiB", "4gb": 1024-based, case-blind, B optional; "50%" is rejected, and so is a
+ * fraction of a byte. */
 int kv_parse_size(uint64_t *bytes, const char *text) __attribute__((visibility("default")));
 /* "10000" (ms), "500ms", "10s", "30m", "24h" -> ms. */
 int kv_parse_duration_ms(uint64_t *ms, const char *text);

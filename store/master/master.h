@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The master: metadata of the pool, never its data. One implementation, run as kvmaster (master_serve) or
+ * The master: metadata of the pool, never its data. One implementation, run as kvmaster (master_server_start) or
  * inside a worker (master_addr "embedded": master_call directly, no socket).
  */
 #ifndef KV_MASTER_H

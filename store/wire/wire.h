@@ -59,8 +59,8 @@ int kvw_header_decode(struct kvw_header *out, const uint8_t in[KVW_HEADER_SIZE],
 
 /* Encode the request or response struct of a type (see messages.def) behind a header: the whole frame in
  * memory of the arena. 0; KV_INVALID_PARAMS (a limit of messages.def or KVW_MAX_PAYLOAD is exceeded, *why says
- * which); KV_INTERNAL_ERROR (no memory). header->version and
- * header->payload are set. */
+ * which); KV_INTERNAL_ERROR (no memory). header->version and header->payload
+ * are set. */
 int kvw_frame_encode(struct kv_arena *arena, struct kvw_header *header, const void *message, uint8_t **frame,
                      size_t *frame_size, const char **why);
 /* Decode a payload into a struct of the arena; strings point into payload. Trailing bytes, lengths beyond the
