@@ -18,6 +18,7 @@ SCRIPTS = os.path.join(REPO, "tools", "bpftrace")
 sys.path.insert(0, os.path.join(REPO, "tools", "bench"))
 os.environ.setdefault("KVPROBE_BUILD", BUILD)
 import common  # noqa: E402
+from doc_blocks import runnable_blocks  # noqa: E402
 
 SECONDS = 2.2  # after bpftrace has attached
 LIMIT_S = 60
@@ -50,13 +51,6 @@ EXPECTED = {
     "python.bt": ([], [r"^@us\[get, python\]" + STATS, r"^@us\[get, store\]" + STATS]),
     "connections.bt": ([], [r"^pid {worker} python3\S*  connected in \d+ us", r"^@attempts\[{worker}, 0\]: [1-9]\d*"]),
 }
-
-
-def one_liners():
-    """The sh blocks of docs/bpftrace.md, each with the pattern that stands in the line before it:
-    <!-- shows: REGEX -->"""
-    with open(os.path.join(REPO, "docs", "bpftrace.md"), encoding="utf-8") as text:
-        return re.findall(r"^<!-- shows: ([^\n]*) -->\n```sh\n(.*?)^```$", text.read(), re.M | re.S)
 
 
 class BpftraceTest(unittest.TestCase):
@@ -124,10 +118,11 @@ class BpftraceTest(unittest.TestCase):
             self.assertIn("?", head, "no question")
 
     def test_one_liners_of_the_documentation(self):
-        found = one_liners()
+        found = runnable_blocks("docs/bpftrace.md")
         self.assertGreaterEqual(len(found), 5)
         for pattern, command in found:
             with self.subTest(command):
+                self.assertTrue(pattern, "says nothing of what it shows")
                 _, output = self.run_traced(["sh", "-c", command])
                 self.check(output, [pattern])
 
