@@ -101,25 +101,26 @@ static int watched(const struct place *place, const struct probe_note *note)
 	return value != 0;
 }
 
-static void print_json(const struct place *place, const struct probe_note *note, const struct perf_key *key, int on)
+static void print_json(const struct place *place, const struct probe_note *note, const char *name,
+                       const struct perf_key *key, int on)
 {
 	char path[PATH_MAX];
 	printable(path, sizeof(path), place->file->path, strlen(place->file->path));
-	json_t *row = json_pack(
-	        "{ss* si* si* ss* ss ss* ss* ss* ss* sI sI}", "type", "key", "pid",
-	        place->process ? place->process->pid : 0, "nspid", place->process ? place->process->nspid : 0, "comm",
-	        place->process ? place->process->comm : NULL, "key", note->name, "layer",
-	        key ? perf_layer_name(key->layer) : NULL, "level", key ? perf_level_name(key->level) : NULL, "site",
-	        key ? key->site : NULL, "meaning", key ? key->meaning : NULL, "address", (json_int_t)note->site,
-	        "semaphore", (json_int_t)note->semaphore);
-	if (!row)
-		return;
-	if (!place->process) {
-		json_object_del(row, "pid");
-		json_object_del(row, "nspid");
-	}
-	json_object_set_new(row, "watched", on < 0 ? json_null() : json_boolean(on));
+	json_t *row = need_memory(json_pack("{ss ss sI sI}", "type", "key", "key", name, "address",
+	                                    (json_int_t)note->site, "semaphore", (json_int_t)note->semaphore));
 	json_object_set_new(row, "file", json_string(path));
+	json_object_set_new(row, "watched", on < 0 ? json_null() : json_boolean(on));
+	if (key) {
+		json_object_set_new(row, "layer", json_string(perf_layer_name(key->layer)));
+		json_object_set_new(row, "level", json_string(perf_level_name(key->level)));
+		json_object_set_new(row, "site", json_string(key->site));
+		json_object_set_new(row, "meaning", json_string(key->meaning));
+	}
+	if (place->process) {
+		json_object_set_new(row, "pid", json_integer(place->process->pid));
+		json_object_set_new(row, "nspid", json_integer(place->process->nspid));
+		json_object_set_new(row, "comm", json_string(place->process->comm));
+	}
 	char *text = need_memory(json_dumps(row, JSON_COMPACT | JSON_PRESERVE_ORDER));
 	puts(text);
 	free(text);
@@ -156,7 +157,7 @@ static size_t print_place(const struct list_options *opts, const struct place *p
 		int on = watched(place, note);
 		shown++;
 		if (opts->json)
-			print_json(place, note, key, on);
+			print_json(place, note, name, key, on);
 		else
 			printf("  %-34s %-9s %-11s %-8s %-30s %s\n", name,
 			       key      ? perf_layer_name(key->layer)

@@ -369,6 +369,7 @@ void session_detach(struct session *session)
 {
 	if (!session->kernel.skeleton)
 		return;
+	scan(session); /* who has ended meanwhile */
 	read_skipped(session);
 	kernel_side_detach(&session->kernel);
 	session_update_workers(session);
