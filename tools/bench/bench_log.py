@@ -19,7 +19,7 @@ WORKERS = 2
 THREADS = 2
 CYCLES = 25  # of 704 keys in 81 batches, four calls each: 281,600 lines
 LINES_AT_LEAST = 200_000
-COST_CYCLES = 30
+COST_CYCLES = 300
 LIMIT_S = 300
 
 ELAPSED = re.compile(r"elapsed_us=\d+")
