@@ -16,6 +16,18 @@
 
 #include "kvstore.h"
 
+/* ThreadSanitizer's runtime cannot start threads in the child of a process that has some. */
+#if defined(__SANITIZE_THREAD__)
+#define CHILD_MAY_START_THREADS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CHILD_MAY_START_THREADS 0
+#endif
+#endif
+#ifndef CHILD_MAY_START_THREADS
+#define CHILD_MAY_START_THREADS 1
+#endif
+
 struct process {
 	pid_t pid;
 	int in, out;       /* its stdin and stdout */

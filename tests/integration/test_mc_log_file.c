@@ -174,6 +174,7 @@ static void stuck_disk(void)
 	exit(0);
 }
 
+#if CHILD_MAY_START_THREADS
 /* A forked child writes a file of its own. */
 static void fork_and_look_up(void)
 {
@@ -200,6 +201,7 @@ static void fork_and_look_up(void)
 	kvstore_destroy(store);
 	exit(status != 0);
 }
+#endif
 
 /* --- tests ---------------------------------------------------------------------------------------------------- */
 
@@ -297,6 +299,7 @@ static void a_stuck_disk_blocks_no_call(void **state)
 	remove_output(&output);
 }
 
+#if CHILD_MAY_START_THREADS
 static void a_child_has_a_file_of_its_own(void **state)
 {
 	(void)state;
@@ -312,17 +315,20 @@ static void a_child_has_a_file_of_its_own(void **state)
 	unlink(path);
 	remove_output(&output);
 }
+#endif
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(text_of_all_calls),
-	        cmocka_unit_test(text_on_stderr),
-	        cmocka_unit_test(off_by_the_environment),
-	        cmocka_unit_test(all_is_written_at_exit),
-	        cmocka_unit_test(sampling),
-	        cmocka_unit_test(a_stuck_disk_blocks_no_call),
-	        cmocka_unit_test(a_child_has_a_file_of_its_own),
+		cmocka_unit_test(text_of_all_calls),
+		cmocka_unit_test(text_on_stderr),
+		cmocka_unit_test(off_by_the_environment),
+		cmocka_unit_test(all_is_written_at_exit),
+		cmocka_unit_test(sampling),
+		cmocka_unit_test(a_stuck_disk_blocks_no_call),
+#if CHILD_MAY_START_THREADS
+		cmocka_unit_test(a_child_has_a_file_of_its_own),
+#endif
 	};
 	return TEST_MAIN(tests);
 }
