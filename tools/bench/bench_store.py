@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the store adds to moving the bytes: put and get of 1 MiB objects in 16 fragments, 8 a call, as a
-worker of an inference engine does it, embedded (memcpy) and over TCP between two processes; beside memcpy
-of the same fragments from a memory of the same size, and a raw TCP stream of the same fragments.
+"""What the store adds to moving the bytes.
 
-All of them take turns, round after round; each figure is the median of its rounds, in 1e9 bytes a second.
+Put and get of 1 MiB objects in 16 fragments, 8 a call, as a worker of an inference engine makes them: embedded
+(memcpy) and over TCP between two processes; beside memcpy of the same fragments from a memory of the same size,
+and a raw TCP stream of the same fragments. All of them take turns, round after round; each figure is the median of
+its rounds, in 1e9 bytes a second.
 """
 
 import os
