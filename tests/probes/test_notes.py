@@ -86,6 +86,36 @@ class Sources(unittest.TestCase):
         self.assertEqual(self.used, {point.name for point in perf_points.load()})
 
 
+    def test_the_site_is_a_function(self):
+        """The site that a key names is a function of the store, or a method of the Python class."""
+        text = "\n".join(self.sources("*.[ch]"))
+        missing = [point.name for point in perf_points.load()
+                   if not re.search(rf"\b(\w+_)?{point.site}\s*\(|METHOD\({point.site}[,)]", text)]
+        self.assertEqual(missing, [])
+
+
+class Contract(unittest.TestCase):
+    """The keys of the vLLM path: names, layers and levels that others rely on."""
+
+    KEY_MODULE = {
+        "PY": ("STORE_PY_SETUP STORE_PY_REGISTER_BUFFER STORE_PY_BATCH_PUT_MULTI STORE_PY_BATCH_GET_INTO_MULTI "
+               "STORE_PY_BATCH_IS_EXIST STORE_PY_BATCH_GET_REPLICA_DESC STORE_PY_REMOVE_ALL STORE_PY_CLOSE"),
+        "RC": ("RC_SETUP_REAL RC_TEARDOWN_ALL RC_REMOVE_ALL RC_BATCH_IS_EXIST RC_REGISTER_BUFFER RC_BATCH_PUT_MULTI "
+               "RC_BATCH_GET_INTO_MULTI RC_BATCH_GET_REPLICA_DESC"),
+    }
+    MODULE = {
+        "RC": ("RC_SETUP_INTERNAL RC_TEARDOWN_ALL_INTERNAL RC_REMOVE_ALL_INTERNAL RC_BATCH_IS_EXIST_INTERNAL "
+               "RC_REGISTER_BUFFER_INTERNAL RC_BATCH_PUT_MULTI_INTERNAL RC_BATCH_GET_INTO_MULTI_INTERNAL"),
+        "CLIENT": "CLIENT_BATCH_QUERY PUT_BATCH_FULL",
+    }
+
+    def test_25_keys(self):
+        wanted = {(name, layer, level) for level in ("KEY_MODULE", "MODULE")
+                  for layer, names in getattr(self, level).items() for name in names.split()}
+        self.assertEqual(len(wanted), 25)
+        self.assertEqual(wanted - {(point.name, point.layer, point.level) for point in perf_points.load()}, set())
+
+
 class CompiledOut(unittest.TestCase):
     def setUp(self):
         self.library = NOPROBES / "lib" / "libkvstore.so"

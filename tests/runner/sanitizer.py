@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from .plan import REPO
+
 RUNTIMES = {"asan": ("libasan.so", "libubsan.so"), "tsan": ("libtsan.so",)}
 
 
@@ -36,6 +38,8 @@ def environment(program, build, reports):
         env["UBSAN_OPTIONS"] = f"{log}:print_stacktrace=1"
     elif program.preset == "tsan":
         env["TSAN_OPTIONS"] = f"{log}:die_after_fork=0:halt_on_error=1:exitcode=66:second_deadlock_stack=1"
+        if program.is_python:
+            env["TSAN_OPTIONS"] += f":suppressions={REPO / 'tests' / 'tsan.supp'}"
     return env
 
 
