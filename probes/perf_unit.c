@@ -122,7 +122,8 @@ static COLD_FN bool site_is_whole_again(uint32_t *generation, site_fn site)
 	return true;
 }
 
-static inline bool may_fire(uint32_t *generation, site_fn site)
+/* Unused in a unit without layers. */
+__attribute__((unused)) static inline bool may_fire(uint32_t *generation, site_fn site)
 {
 	if (__builtin_expect(__atomic_load_n(generation, __ATOMIC_RELAXED) == fork_generation, 1))
 		return true;
