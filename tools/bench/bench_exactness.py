@@ -90,7 +90,8 @@ def bench_exactness(bench):
     remote = bench.start([program, address, "0", str(wanted - embedded_calls + 1)], env=quiet)
     names = {embedded.pid: "embedded worker", remote.pid: "TCP worker", master.pid: "kvmaster"}
 
-    tool = bench.kvprobe("stat", "--json", "-p", f"{embedded.pid},{remote.pid},{master.pid}")
+    tool = bench.kvprobe("stat", "--json", "-p", f"{embedded.pid},{remote.pid},{master.pid}",
+                         f"--attach={bench.arguments.attach}")
     say(tool.attached)
     for worker in (embedded, remote):
         worker.tell("go")
@@ -134,6 +135,7 @@ def bench_exactness(bench):
 
 
 def add_arguments(parser):
+    parser.add_argument("--attach", default="auto", help="the attach form, as of kvprobe stat (default auto)")
     parser.add_argument("--calls", type=int, default=1_000_000, help="calls of both workers (default 1,000,000)")
 
 
