@@ -6,6 +6,7 @@ set -euo pipefail
 
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 bin=${KVPROBE_BUILD:-$repo/build}/bin
+lib=${KVPROBE_BUILD:-$repo/build}/lib/libkvstore.so
 work=$(mktemp -d -t kvprobe-demo-XXXXXX)
 worker=''
 log=''
@@ -49,7 +50,7 @@ wait_for() {
 
 # attached FILE: the tool's line, or its end with an explanation.
 attached() {
-	grep -q '^attached:' "$1"
+	grep -qs '^attached:' "$1"
 }
 
 tool_failed() {
@@ -81,12 +82,14 @@ done
 requests=40
 layers=8
 heading "A worker starts: $requests requests of $layers layers, 256 KiB each, the master inside it"
-"$bin/store_connector_bench" --master embedded --num_requests $requests --num_layers $layers --layer_size 256K \
-	--warmup_requests 0 --global_segment_size 256M --scenario all >"$work/worker.out" 2>"$work/worker.err" &
+# It is over in a moment: it holds still until the tools have attached, so that they see its first call. The shell
+# that becomes the worker has its name and the library already, so the tools find it then.
+LD_PRELOAD=$lib bash -c 'printf store_connector >/proc/$$/comm; kill -STOP $$; exec "$@"' worker \
+	"$bin/store_connector_bench" --master embedded --num_requests $requests --num_layers $layers \
+	--layer_size 256K --warmup_requests 0 --global_segment_size 256M --scenario all \
+	>"$work/worker.out" 2>"$work/worker.err" &
 worker=$!
-# It is over in a moment: hold it while the tools attach, so that they see its first calls.
-wait_for 10 "starting the worker" grep -qs libkvstore "/proc/$worker/maps"
-kill -STOP "$worker"
+wait_for 10 "starting the worker" grep -qs '^State:.T' "/proc/$worker/status"
 echo "pid $worker"
 
 heading "Two tools attach to it; it knows nothing of them"

@@ -266,6 +266,7 @@ int session_open(struct session *session, struct session_options *options, struc
 		say("nothing to attach to: the processes have no probe that was asked for");
 		return EXIT_NO_MATCH;
 	}
+	session_update_workers(session); /* who the listed processes are, while they live */
 	say_waiting(session);
 	announce(session);
 	session->deadline_ns = options->duration_ns ? now_mono_ns() + options->duration_ns : 0;
@@ -300,7 +301,8 @@ static void update_worker(struct session *session, uint32_t slot, uint64_t claim
 	if (process && (!worker->start_time || process->start_time == worker->start_time)) {
 		worker->start_time = process->start_time;
 		worker->nspid = process->nspid ? process->nspid : pid;
-		memcpy(worker->comm, process->comm, sizeof(worker->comm));
+		if (process->comm[0]) /* one that is ending has no name any more */
+			memcpy(worker->comm, process->comm, sizeof(worker->comm));
 		return;
 	}
 	worker->exited = true;
