@@ -6,8 +6,13 @@
  * return 0 when the call ran and put one result per key into results; a failed key fails alone.
  * A NULL store, key array or results array gives -1 (KV_INTERNAL_ERROR). Strings are not kept.
  * Keys are 1 to 4096 bytes; others give KV_INVALID_PARAMS for that key.
+ * A call takes at most 262144 keys, and 64 MiB of keys where the master is another process; beyond that every
+ * key gives KV_INVALID_PARAMS.
+ * Limits of time: the master answers within MC_RPC_TIMEOUT_MS (10000), a connection is there within
+ * MC_RPC_CONNECT_TIMEOUT_MS (3000), the transfers of a call are done within 60 s. All are read at setup.
  * Thread-safety: every function may be called from any thread at any time, except kvstore_destroy, which
- * must be the last call on its store.
+ * must be the last call on its store. A store belongs to the process that set it up: in a forked child its calls
+ * give KV_UNAVAILABLE_IN_CURRENT_STATUS; the child makes a store of its own.
  */
 #ifndef KVSTORE_H
 #define KVSTORE_H
@@ -79,7 +84,8 @@ KVSTORE_API void kvstore_destroy(kvstore_t *store);
  *   local_buffer_size   bytes for put() and get() copies, 0 or >= 1024, at most 1 TiB
  *   protocol            "tcp"; "rdma" falls back to tcp with a warning where there is no device
  *   device_name         RDMA devices, "" for any
- *   master_server_addr  "host:port", or "embedded": the master runs inside this process
+ *   master_server_addr  "host:port" (port 50051 if there is none), or "embedded": the master runs inside this
+ *                       store, whose pool is its own then
  * Returns 0; KV_INVALID_PARAMS; KV_RPC_FAIL or KV_RPC_TIMEOUT if the master does not answer;
  * KV_INTERNAL_ERROR without memory or a free port. A store that is set up already: KV_INVALID_PARAMS. */
 KVSTORE_API int kvstore_setup(kvstore_t *store, const char *local_hostname, const char *metadata_server,

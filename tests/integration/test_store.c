@@ -257,6 +257,28 @@ static void nulls_and_empty_lists(void **state)
 	assert_int_equal(kvstore_put(store, "empty.value", "", 0, NULL), -600);
 }
 
+/* More keys than a call takes: each fails, and nothing is sent. */
+static void too_many_keys(void **state)
+{
+	enum { N = 262145 };
+	kvstore_t *store = store_of(state);
+	const char **keys = calloc(N, sizeof(*keys));
+	int *codes = calloc(N, sizeof(*codes));
+	assert_non_null(keys);
+	assert_non_null(codes);
+	for (size_t i = 0; i < N; i++)
+		keys[i] = "many";
+	assert_int_equal(put_object(store, "many", 10, 1), 0);
+	assert_int_equal(kvstore_batch_is_exist(store, keys, N, codes), 0);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(codes[i], -600);
+	assert_int_equal(kvstore_batch_is_exist(store, keys, N - 1, codes), 0);
+	for (size_t i = 0; i < N - 1; i++)
+		assert_int_equal(codes[i], 1);
+	free(keys);
+	free(codes);
+}
+
 static void configs(void **state)
 {
 	kvstore_t *store = store_of(state);
@@ -456,6 +478,7 @@ int main(int argc, char **argv)
 	        OVER_ALL(the_same_key_twice),
 	        OVER_ALL(one_bad_key_of_each_kind),
 	        OVER_ALL(nulls_and_empty_lists),
+	        OVER_ALL(too_many_keys),
 	        OVER_ALL(configs),
 	        OVER_ALL(leases_and_removal),
 	        OVER_ALL(replica_descriptions),

@@ -412,6 +412,7 @@ static void warm_up(struct worker *worker, enum phase phase)
 {
 	uint64_t ns;
 	uint64_t rounds = (settings.n_warmup + settings.n_threads - 1) / settings.n_threads;
+	int error_before = worker->first_error;
 	for (uint64_t i = 0; i < rounds; i++) {
 		if (phase == WRITE)
 			name_keys(worker, "warmup", worker->first + i);
@@ -421,7 +422,7 @@ static void warm_up(struct worker *worker, enum phase phase)
 		for (uint64_t layer = 0; phase == WRITE && layer < settings.n_layers; layer++)
 			kvstore_remove(worker->store, worker->keys[layer], 1);
 	}
-	worker->first_error = 0;
+	worker->first_error = error_before;
 }
 
 static void run_phase(struct worker *worker, enum phase phase, bool counted)
