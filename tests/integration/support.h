@@ -16,17 +16,20 @@
 
 #include "kvstore.h"
 
-/* ThreadSanitizer's runtime cannot start threads in the child of a process that has some. */
-#if defined(__SANITIZE_THREAD__)
+/* In the child of a process with threads, the sanitizers' runtimes can neither start threads (thread) nor be sure of
+ * their allocator's locks (address). */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define CHILD_MAY_START_THREADS 0
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
 #define CHILD_MAY_START_THREADS 0
 #endif
 #endif
 #ifndef CHILD_MAY_START_THREADS
 #define CHILD_MAY_START_THREADS 1
 #endif
+/* A forked child has no alarm of its own: set this one first. */
+#define CHILD_LIMIT_S 60
 
 struct process {
 	pid_t pid;

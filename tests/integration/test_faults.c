@@ -423,6 +423,7 @@ static void forked_child_fails_cleanly(void **state)
 	assert_true(child >= 0);
 	if (child == 0) {
 		uint8_t memory[1000];
+		alarm(CHILD_LIMIT_S);
 		int wrong = kvstore_get_into(store, "k", memory, sizeof(memory)) != KV_UNAVAILABLE_IN_CURRENT_STATUS;
 		wrong |= kvstore_remove_all(store, 1) != KV_UNAVAILABLE_IN_CURRENT_STATUS;
 		wrong |= kvstore_close(store) != KV_UNAVAILABLE_IN_CURRENT_STATUS;

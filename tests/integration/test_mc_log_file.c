@@ -15,8 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHILD_LIMIT_S 60
-
 struct output {
 	char directory[64];
 	char path[128]; /* of the log of the child */
@@ -185,6 +183,7 @@ static void fork_and_look_up(void)
 	kvstore_batch_is_exist(store, &key, 1, &code);
 	pid_t child = fork();
 	if (child == 0) {
+		alarm(CHILD_LIMIT_S);
 		kvstore_t *own = kvstore_create();
 		kvstore_setup(own, "127.0.0.1", "", 1 << 20, 0, "tcp", "", "embedded");
 		kvstore_batch_is_exist(own, &child_key, 1, &code);
