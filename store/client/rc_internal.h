@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 
 #include "probes/perf_points.h"
+#include "store/base/mem.h"
+#include "store/base/prefault.h"
 #include "store/client/client_rpc.h"
 #include "store/client/client_service.h"
 #include "store/client/local_buffer.h"
@@ -27,6 +29,7 @@ struct real_client {
 	struct client_service service;
 	struct membership *membership;
 	struct kv_mem segment;
+	struct kv_prefault prefault; /* of segment */
 	struct kv_id segment_id;
 	struct local_buffer local;
 	char endpoint[KV_ENDPOINT_MAX];

@@ -147,6 +147,7 @@ static void tear_down(struct real_client *rc, uint64_t op_id)
 	/* The data server first: then nothing reaches the segment any more. */
 	transfer_destroy(rc->service.transfer);
 	rc->service = (struct client_service){0};
+	kv_prefault_stop(&rc->prefault);
 	kv_mem_unmap(&rc->segment);
 	local_buffer_destroy(&rc->local);
 }
@@ -163,6 +164,8 @@ static int setup_internal(struct real_client *rc, uint64_t op_id, const struct r
 		status = join_pool(rc, setup->master_server_addr, op_id);
 	if (status)
 		tear_down(rc, op_id);
+	else if (rc->segment.base)
+		kv_prefault_start(&rc->prefault, &rc->segment);
 	return (int)perf_result(&perf, 0, 0, status);
 }
 
