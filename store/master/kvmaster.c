@@ -25,6 +25,11 @@ static const char doc[] =
         "Workers then use master_server_addr=\"HOST:50051\". The same names may stand in a JSON file, which the "
         "command line overrules:\n"
         "  {\"rpc_port\": 50051, \"eviction_high_watermark_ratio\": 0.9, \"client_ttl\": 10}\n"
+        "Names of other masters: enable_http_metadata_server, http_metadata_server_port and _host are ignored with "
+        "a warning, since workers need no metadata server; so are ha_backend_type, etcd_endpoints, cluster_id, "
+        "snapshot_interval_seconds and snapshot_backup_dir. metrics_port and _host, enable_metric_reporting, "
+        "enable_ha, enable_snapshot, enable_offload, offload_on_evict, promotion_on_hit and root_fs_dir are "
+        "refused, because what they ask for would be missed, unless their value says off (false, 0 or empty).\n"
         "Durations take ms, s, m or h. Once it serves, one line on stdout says where: "
         "\"kvmaster listening on HOST:PORT\". SIGINT and SIGTERM end it. Its log goes to stderr "
         "(MC_LOG_LEVEL=TRACE|INFO|WARNING|ERROR).\n"
@@ -32,6 +37,11 @@ static const char doc[] =
         "by a signal, 1 runtime failure, 64 usage.";
 
 enum { OPTION_CONFIG = 256, OPTION_SETTING };
+
+#define FOREIGN(number, name, flags)                                                                                 \
+	{                                                                                                            \
+		name, OPTION_SETTING + (number), "VALUE", OPTION_HIDDEN | (flags), NULL, 0                           \
+	}
 
 /* An option's long name is the name that settings_set knows. */
 static const struct argp_option options[] = {
@@ -52,6 +62,24 @@ static const struct argp_option options[] = {
          "Age of a put in flight from which its space is released (600)", 0},
         {"client_ttl", OPTION_SETTING + 11, "SECONDS", 0, "Silence after which a worker is dead (10)", 0},
         {"allocation_strategy", OPTION_SETTING + 12, "NAME", 0, "Where objects go: random", 0},
+        /* Not shown one by one: what settings_set says about them is in the text below the options. */
+        FOREIGN(13, "enable_http_metadata_server", OPTION_ARG_OPTIONAL),
+        FOREIGN(14, "http_metadata_server_port", 0),
+        FOREIGN(15, "http_metadata_server_host", 0),
+        FOREIGN(16, "ha_backend_type", 0),
+        FOREIGN(17, "etcd_endpoints", 0),
+        FOREIGN(18, "cluster_id", 0),
+        FOREIGN(19, "snapshot_interval_seconds", 0),
+        FOREIGN(20, "snapshot_backup_dir", 0),
+        FOREIGN(21, "metrics_port", 0),
+        FOREIGN(22, "metrics_host", 0),
+        FOREIGN(23, "enable_metric_reporting", OPTION_ARG_OPTIONAL),
+        FOREIGN(24, "enable_offload", OPTION_ARG_OPTIONAL),
+        FOREIGN(25, "offload_on_evict", OPTION_ARG_OPTIONAL),
+        FOREIGN(26, "promotion_on_hit", OPTION_ARG_OPTIONAL),
+        FOREIGN(27, "root_fs_dir", 0),
+        FOREIGN(28, "enable_ha", OPTION_ARG_OPTIONAL),
+        FOREIGN(29, "enable_snapshot", OPTION_ARG_OPTIONAL),
         {0},
 };
 
@@ -80,7 +108,8 @@ static error_t take_option(int key, char *value, struct argp_state *state)
 		if (arguments->count == MAX_ARGUMENTS)
 			argp_error(state, "more than %d options", MAX_ARGUMENTS);
 		arguments->list[arguments->count].name = option->name;
-		arguments->list[arguments->count++].value = value;
+		/* Only switches of other masters may stand alone; what follows such a one is not its value. */
+		arguments->list[arguments->count++].value = value ? value : "true";
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;

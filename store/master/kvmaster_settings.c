@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kvstore_status.h"
+#include "store/base/log.h"
 #include "store/base/parse.h"
 
 #define MOST_MS (10ull * 365 * 24 * 3600 * 1000) /* longest time that may be set */
@@ -117,25 +118,29 @@ static const struct setting {
         {"allocation_strategy", 0, take_strategy, "random, the only strategy this version supports"},
 };
 
-/* Names of other masters' flags whose features are not here. Off is what they are, so off may be said. */
-static const char *const unsupported[] = {
-        "metrics_port",
-        "metrics_host",
-        "enable_metric_reporting",
-        "enable_http_metadata_server",
-        "http_metadata_server_port",
-        "http_metadata_server_host",
-        "enable_offload",
-        "offload_on_evict",
-        "promotion_on_hit",
-        "root_fs_dir",
-        "enable_ha",
-        "ha_backend_type",
-        "etcd_endpoints",
-        "cluster_id",
-        "enable_snapshot",
-        "snapshot_interval_seconds",
-        "snapshot_backup_dir",
+/* Names of other masters' settings. What nobody can miss is ignored with a warning; what somebody would miss (a
+ * scrape, a standby, data on disk) is refused, unless the value says off, which is what it is. */
+static const struct foreign {
+	const char *name;
+	const char *ignored_because; /* NULL: refused */
+} foreign[] = {
+        {"enable_http_metadata_server", "workers need no metadata server"},
+        {"http_metadata_server_port", "workers need no metadata server"},
+        {"http_metadata_server_host", "workers need no metadata server"},
+        {"ha_backend_type", "enable_ha is not supported"},
+        {"etcd_endpoints", "enable_ha is not supported"},
+        {"cluster_id", "enable_ha is not supported"},
+        {"snapshot_interval_seconds", "enable_snapshot is not supported"},
+        {"snapshot_backup_dir", "enable_snapshot is not supported"},
+        {"metrics_port", NULL},
+        {"metrics_host", NULL},
+        {"enable_metric_reporting", NULL},
+        {"enable_offload", NULL},
+        {"offload_on_evict", NULL},
+        {"promotion_on_hit", NULL},
+        {"root_fs_dir", NULL},
+        {"enable_ha", NULL},
+        {"enable_snapshot", NULL},
 };
 
 static bool is_off(const char *value)
@@ -144,15 +149,23 @@ static bool is_off(const char *value)
 	return *value == '\0' || (kv_parse_bool(&on, value) == KV_OK && !on);
 }
 
+static int set_foreign(const struct foreign *setting, const char *value, char why[SETTINGS_WHY])
+{
+	if (is_off(value))
+		return KV_OK;
+	if (setting->ignored_because) {
+		kv_warn("%s=%.100s is ignored: %s", setting->name, value, setting->ignored_because);
+		return KV_OK;
+	}
+	snprintf(why, SETTINGS_WHY, "%s=%.100s: not supported by this version; leave it out", setting->name, value);
+	return KV_NOT_SUPPORTED;
+}
+
 static int set_unknown(const char *name, const char *value, char why[SETTINGS_WHY])
 {
-	for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++) {
-		if (strcmp(name, unsupported[i]) == 0) {
-			if (is_off(value))
-				return KV_OK;
-			snprintf(why, SETTINGS_WHY, "%s=%.100s: not supported by this version", name, value);
-			return KV_NOT_SUPPORTED;
-		}
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+		if (strcmp(name, foreign[i].name) == 0)
+			return set_foreign(&foreign[i], value, why);
 	}
 	snprintf(why, SETTINGS_WHY, "%.100s: unknown name", name);
 	return KV_INVALID_PARAMS;

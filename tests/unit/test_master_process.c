@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "store/base/log.h"
 #include "store/master/kvmaster_settings.h"
 
 extern char **environ;
@@ -91,6 +92,12 @@ static void bad_settings_are_refused_by_name(void **state)
 	struct settings settings;
 	settings_default(&settings);
 	expect_set(&settings, "enable_ha", "false"); /* off is what it is */
+	expect_refused("enable_snapshot", "true", KV_NOT_SUPPORTED);
+	expect_refused("root_fs_dir", "/data", KV_NOT_SUPPORTED);
+	kv_log_set_level(KV_LOG_ERROR);
+	expect_set(&settings, "enable_http_metadata_server", "true"); /* nobody can miss it */
+	expect_set(&settings, "cluster_id", "a");
+	kv_log_set_level(KV_LOG_WARNING);
 }
 
 /* --- files ------------------------------------------------------------------------------------------ */
@@ -229,6 +236,28 @@ static uint16_t port_of_line(const char *line)
 	return (uint16_t)port;
 }
 
+/* The command line knows the same names as the file. */
+static void flags_of_other_masters_are_ignored_aloud_or_refused(void **state)
+{
+	(void)state;
+	char line[256], err[4096];
+	struct process process =
+	        run("--enable_http_metadata_server", "--http_metadata_server_port=8080", "--rpc_port=0");
+	read_text(process.out, line, sizeof(line), true);
+	port_of_line(line);
+	assert_int_equal(kill(process.pid, SIGTERM), 0);
+	assert_int_equal(finish(&process, err, sizeof(err)), 0);
+	assert_non_null(strstr(err, "enable_http_metadata_server=true is ignored"));
+	assert_non_null(strstr(err, "http_metadata_server_port=8080 is ignored"));
+
+	process = run("--metrics_port", "9003", "--rpc_port=0");
+	assert_int_equal(finish(&process, err, sizeof(err)), 64);
+	assert_non_null(strstr(err, "--metrics_port=9003: not supported"));
+	process = run("--enable_ha", "--rpc_port=0", NULL);
+	assert_int_equal(finish(&process, err, sizeof(err)), 64);
+	assert_non_null(strstr(err, "--enable_ha=true: not supported"));
+}
+
 static void it_says_where_it_listens_and_ends_cleanly(void **state)
 {
 	(void)state;
@@ -314,6 +343,7 @@ int main(void)
 	        cmocka_unit_test(settings_are_taken_by_name),
 	        cmocka_unit_test(bad_settings_are_refused_by_name),
 	        cmocka_unit_test(a_file_holds_the_same_names),
+	        cmocka_unit_test(flags_of_other_masters_are_ignored_aloud_or_refused),
 	        cmocka_unit_test(it_says_where_it_listens_and_ends_cleanly),
 	        cmocka_unit_test(usage_errors_are_64),
 	        cmocka_unit_test(help_teaches),
