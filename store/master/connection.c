@@ -79,17 +79,17 @@ void connection_destroy(struct connection *connection)
 /* Room behind end: by moving what is there to the front, then by doubling. */
 static const char *make_room(struct connection *connection)
 {
+	/* One whole frame is at most this long, and a whole one is served before more is received. */
+	const size_t most = KVW_HEADER_SIZE + KVW_MAX_PAYLOAD + RECEIVE_MOST;
 	if (connection->end < connection->room)
 		return NULL;
 	if (connection->start > 0) {
 		memmove(connection->in, connection->in + connection->start, connection->end - connection->start);
 		connection->end -= connection->start;
 		connection->start = 0;
-		if (connection->end <= connection->room / 2)
+		if (connection->end <= connection->room / 2 || connection->room == most)
 			return NULL;
 	}
-	/* One whole frame is at most this long, and a whole one is served before more is received. */
-	const size_t most = KVW_HEADER_SIZE + KVW_MAX_PAYLOAD + RECEIVE_MOST;
 	size_t room = connection->room ? connection->room * 2 : FIRST_ROOM;
 	if (room > most)
 		room = most;

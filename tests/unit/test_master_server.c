@@ -3,11 +3,14 @@
 #include "tests/unit/wire_peer.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "store/base/log.h"
 #include "store/base/op_id.h"
 #include "store/base/thread.h"
+#include "store/master/connection.h"
 #include "store/master/master_private.h"
 
 struct fixture {
@@ -408,6 +411,60 @@ static void many_peers_at_once(void **state)
 	fixture_end(&f);
 }
 
+/* --- one connection, without a server ------------------------------------------------------------- */
+
+/* Send the bytes from the other end of the socket and take them in, as a server does: what is whole is served
+ * before more is received. Ends when that many frames have come. */
+static void take_frames(struct connection *connection, int peer, const uint8_t *bytes, size_t size, int frames)
+{
+	while (frames > 0) {
+		struct kvw_header header;
+		const uint8_t *payload;
+		ssize_t sent = size > 0 ? send(peer, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+		if (sent > 0) {
+			bytes += sent;
+			size -= (size_t)sent;
+		}
+		struct pollfd poller = {.fd = connection->fd, .events = POLLIN};
+		assert_int_equal(poll(&poller, 1, 60000), 1);
+		const char *why = connection_receive(connection);
+		while (!why && connection_next_frame(connection, &header, &payload, &why)) {
+			connection_frame_done(connection);
+			frames--;
+		}
+		if (why)
+			fail_msg("%s", why);
+	}
+}
+
+/* The buffer is at its largest and a frame that needs more than half of it begins behind another. */
+static void the_longest_frames_may_be_pipelined(void **state)
+{
+	(void)state;
+	static const uint32_t payloads[] = {KVW_MAX_PAYLOAD, 10 << 20, KVW_MAX_PAYLOAD, 1};
+	enum { FRAMES = sizeof(payloads) / sizeof(payloads[0]) };
+	int fds[2];
+	size_t size = 0;
+	for (int i = 0; i < FRAMES; i++)
+		size += KVW_HEADER_SIZE + payloads[i];
+	uint8_t *bytes = calloc(size, 1), *at = bytes;
+	assert_non_null(bytes);
+	for (int i = 0; i < FRAMES; i++) {
+		struct kvw_header header = {.version = KVW_VERSION, .type = KVW_PING, .payload = payloads[i]};
+		kvw_header_encode(at, &header);
+		at += KVW_HEADER_SIZE + payloads[i];
+	}
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+	struct connection_budget budget = {.limit = 1 << 30};
+	struct connection *connection = connection_create(fds[0], "peer", &budget);
+	assert_non_null(connection);
+	take_frames(connection, fds[1], bytes, size, FRAMES);
+	connection_destroy(connection);
+	assert_int_equal(budget.used, 0);
+	close(fds[1]);
+	free(bytes);
+}
+
 static void a_port_in_use_is_said(void **state)
 {
 	(void)state;
@@ -433,6 +490,7 @@ int main(void)
 	        cmocka_unit_test(connections_are_bounded),
 	        cmocka_unit_test(buffered_bytes_are_bounded),
 	        cmocka_unit_test(many_peers_at_once),
+	        cmocka_unit_test(the_longest_frames_may_be_pipelined),
 	        cmocka_unit_test(a_port_in_use_is_said),
 	};
 	return cmocka_run_group_tests_name("master-server", tests, NULL, NULL);
