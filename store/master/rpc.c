@@ -97,6 +97,16 @@ static void take_segments(struct kvm_replicas_resp *response, const struct meta_
 	response->n_segments = reply->n_segments;
 }
 
+/* Could the answer be longer than a frame? That is asked before anything is reserved: space whose place the
+ * client never learns would be lost, and its keys taken, until the timeouts of abandoned puts. */
+static bool answer_too_long(const struct meta_put_call *call, uint64_t n_keys)
+{
+	uint64_t per_key = call->replica_num < call->n_segments ? call->replica_num : call->n_segments;
+	uint64_t replicas = n_keys * per_key;
+	uint64_t segments = replicas < call->n_segments ? replicas : call->n_segments;
+	return kvw_replicas_resp_most(n_keys, replicas, segments) > KVW_MAX_PAYLOAD;
+}
+
 static int serve_put_start(struct rpc *rpc)
 {
 	const struct kvm_put_start_req *request = rpc->request;
@@ -124,6 +134,12 @@ static int serve_put_start(struct rpc *rpc)
 	struct meta_reply reply;
 	meta_reply_init(&reply, rpc->arena);
 	int unusable = meta_put_open(&call, rpc->meta, &rpc->caller, &placement, rpc->arena);
+	if (!unusable && answer_too_long(&call, rpc->n_keys)) {
+		meta_put_close(&call);
+		response->n_keys = 0;
+		fail_all(rpc, &response->status, KV_BUFFER_OVERFLOW);
+		return KV_OK;
+	}
 	for (uint32_t i = 0; i < request->n_keys; i++) {
 		struct kvm_key_replicas *out = &response->keys[i];
 		if (unusable)

@@ -88,6 +88,7 @@ struct meta_put_call {
 	bool hard_pin;
 	uint64_t soft_pin_ns;
 	struct segment_set *set;
+	uint32_t n_segments;    /* in the set */
 	struct segment **first; /* to be tried first */
 	uint32_t n_first;
 };

@@ -222,7 +222,7 @@ static bool valid_segment(const struct kvm_segment *segment)
 {
 	return (segment->id.hi || segment->id.lo) && segment->endpoint.len > 0 &&
 	       segment->endpoint.len <= KVW_MAX_ENDPOINT && segment->size >= RANGE_ALIGN &&
-	       segment->base <= UINT64_MAX - segment->size;
+	       segment->size <= POOL_MAX_SEGMENT && segment->base <= UINT64_MAX - segment->size;
 }
 
 static bool same_segment(const struct segment *have, struct kv_id client, const struct kvm_segment *segment)

@@ -20,6 +20,8 @@
 
 #define POOL_MAX_CLIENTS    65536
 #define POOL_CLIENT_BUCKETS 1024
+/* Bytes of a segment: more than a process can map, and little enough that KVW_MAX_SEGMENTS of them add up. */
+#define POOL_MAX_SEGMENT (1ull << 47)
 
 struct pool;
 struct pool_client;

@@ -67,6 +67,7 @@ int meta_put_open(struct meta_put_call *call, struct meta *meta, const struct me
 	if (!call->first)
 		return KV_INTERNAL_ERROR;
 	call->set = pool_segments(&meta->pool);
+	call->n_segments = call->set->count;
 	list_first(call, placement);
 	return KV_OK;
 }
@@ -241,7 +242,27 @@ static void complete(struct shard *shard, struct object *object, uint64_t now_ns
 		object->soft_pin_until_ns = now_ns + object->soft_pin_ns;
 }
 
-int meta_put_end(struct meta *meta, const struct meta_caller *caller, struct kv_str key)
+static int end_locked(struct meta *meta, struct shard *shard, size_t slot, uint64_t now_ns)
+{
+	(void)meta;
+	struct object *object = shard->index.slots[slot].object;
+	if (!object->complete)
+		complete(shard, object, now_ns);
+	return KV_OK;
+}
+
+static int revoke_locked(struct meta *meta, struct shard *shard, size_t slot, uint64_t now_ns)
+{
+	(void)now_ns;
+	if (shard->index.slots[slot].object->complete)
+		return KV_INVALID_WRITE;
+	shard_drop(meta, shard, slot);
+	return KV_OK;
+}
+
+/* `act` on the caller's own put of the key, under the shard's lock. */
+static int on_own_put(struct meta *meta, const struct meta_caller *caller, struct kv_str key,
+                      int (*act)(struct meta *meta, struct shard *shard, size_t slot, uint64_t now_ns))
 {
 	int status = meta_check_key(key);
 	if (status)
@@ -250,29 +271,19 @@ int meta_put_end(struct meta *meta, const struct meta_caller *caller, struct kv_
 	struct shard *shard = shard_of(meta, hash);
 	pthread_mutex_lock(&shard->lock);
 	size_t slot = shard_find(meta, shard, hash, key);
-	struct object *object = slot == INDEX_NONE ? NULL : shard->index.slots[slot].object;
-	status = object ? owns_put(caller, object) : KV_OBJECT_NOT_FOUND;
-	if (status == KV_OK && !object->complete)
-		complete(shard, object, caller->now_ns);
+	status = slot == INDEX_NONE ? KV_OBJECT_NOT_FOUND : owns_put(caller, shard->index.slots[slot].object);
+	if (status == KV_OK)
+		status = act(meta, shard, slot, caller->now_ns);
 	pthread_mutex_unlock(&shard->lock);
 	return status;
 }
 
+int meta_put_end(struct meta *meta, const struct meta_caller *caller, struct kv_str key)
+{
+	return on_own_put(meta, caller, key, end_locked);
+}
+
 int meta_put_revoke(struct meta *meta, const struct meta_caller *caller, struct kv_str key)
 {
-	int status = meta_check_key(key);
-	if (status)
-		return status;
-	uint64_t hash = index_hash(key);
-	struct shard *shard = shard_of(meta, hash);
-	pthread_mutex_lock(&shard->lock);
-	size_t slot = shard_find(meta, shard, hash, key);
-	struct object *object = slot == INDEX_NONE ? NULL : shard->index.slots[slot].object;
-	status = object ? owns_put(caller, object) : KV_OBJECT_NOT_FOUND;
-	if (status == KV_OK && object->complete)
-		status = KV_INVALID_WRITE;
-	if (status == KV_OK)
-		shard_drop(meta, shard, slot);
-	pthread_mutex_unlock(&shard->lock);
-	return status;
+	return on_own_put(meta, caller, key, revoke_locked);
 }

@@ -11,11 +11,22 @@ void meta_reply_init(struct meta_reply *reply, struct kv_arena *arena)
 	*reply = (struct meta_reply){.arena = arena};
 }
 
-static uint32_t slot_of(const struct meta_reply *reply, const struct segment *segment)
+static uint32_t first_slot(const struct meta_reply *reply, const struct segment *segment)
 {
 	uint64_t mixed = (uint64_t)(uintptr_t)segment * 0x9e3779b97f4a7c15ull;
-	uint32_t mask = reply->n_slots - 1, at = (uint32_t)(mixed >> 32) & mask;
-	while (reply->slots[at] && reply->known[reply->slots[at] - 1] != segment)
+	return (uint32_t)(mixed >> 32) & (reply->n_slots - 1);
+}
+
+/* By address and by id: between two keys of a call a segment may die and another take its place in memory. */
+static bool is_entry_of(const struct meta_reply *reply, uint32_t index, const struct segment *segment)
+{
+	return reply->known[index] == segment && kv_id_equal(reply->segments[index].id, segment->id);
+}
+
+static uint32_t slot_of(const struct meta_reply *reply, const struct segment *segment)
+{
+	uint32_t mask = reply->n_slots - 1, at = first_slot(reply, segment);
+	while (reply->slots[at] && !is_entry_of(reply, reply->slots[at] - 1, segment))
 		at = (at + 1) & mask;
 	return at;
 }
@@ -38,8 +49,13 @@ static bool grow(struct meta_reply *reply)
 	reply->slots = slots;
 	reply->room = room;
 	reply->n_slots = room * 2;
-	for (uint32_t i = 0; i < reply->n_segments; i++)
-		slots[slot_of(reply, known[i])] = i + 1;
+	/* The entries differ, and their segments may be gone by now: they are not looked at. */
+	for (uint32_t i = 0; i < reply->n_segments; i++) {
+		uint32_t at = first_slot(reply, known[i]);
+		while (slots[at])
+			at = (at + 1) & (reply->n_slots - 1);
+		slots[at] = i + 1;
+	}
 	return true;
 }
 

@@ -339,6 +339,12 @@ const char *kvw_type_name(uint16_t type)
 	}
 }
 
+uint64_t kvw_replicas_resp_most(uint64_t keys, uint64_t replicas, uint64_t segments)
+{
+	return LEAST_replicas_resp + keys * LEAST_key_replicas + replicas * LEAST_replica +
+	       segments * (LEAST_segment + KVW_MAX_ENDPOINT);
+}
+
 int kvw_frame_encode(struct kv_arena *arena, struct kvw_header *header, const void *message, uint8_t **frame,
                      size_t *frame_size, const char **why)
 {

@@ -68,6 +68,8 @@ int kvw_frame_encode(struct kv_arena *arena, struct kvw_header *header, const vo
  * full; *why is a short static string then. */
 int kvw_payload_decode(struct kv_arena *arena, const struct kvw_header *header, const uint8_t *payload,
                        void **message, const char **why);
+/* The most bytes that an encoded replicas_resp of this many keys, replicas of all keys and segments can take. */
+uint64_t kvw_replicas_resp_most(uint64_t keys, uint64_t replicas, uint64_t segments);
 /* "BATCH_PUT_START", or "?" */
 const char *kvw_type_name(uint16_t type);
 

@@ -2,6 +2,7 @@
 /* The master's answers, called directly, and what its background threads do. */
 #include "tests/unit/kv_cmocka.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -316,6 +317,32 @@ static void a_full_pool_makes_room_by_itself(void **state)
 	fixture_end(&f);
 }
 
+/* What could not be answered must not be reserved either. */
+static void a_put_whose_answer_would_be_too_long_reserves_nothing(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_with(NULL);
+	enum { KEYS = 60000 };
+	struct kvm_put_key *puts = calloc(KEYS, sizeof(*puts));
+	assert_non_null(puts);
+	for (int i = 0; i < KEYS; i++)
+		puts[i] = (struct kvm_put_key){.key = kv_str("a"), .size = 64};
+	for (int i = 0; i < KVW_MAX_REPLICAS; i++)
+		mount(&f, 1 << 20);
+	struct kvm_put_start_req request = {
+	        .client = f.client, .replica_num = KVW_MAX_REPLICAS, .keys = puts, .n_keys = KEYS};
+	struct kvm_replicas_resp *response = call(&f, KVW_BATCH_PUT_START, &request);
+	assert_int_equal(response->status, KV_BUFFER_OVERFLOW);
+	assert_int_equal(response->n_keys, 0);
+	request.n_keys = 1;
+	response = call(&f, KVW_BATCH_PUT_START, &request);
+	assert_int_equal(response->status, KV_OK);
+	assert_int_equal(response->keys[0].code, KV_OK);
+	assert_int_equal(response->keys[0].n_replicas, KVW_MAX_REPLICAS);
+	free(puts);
+	fixture_end(&f);
+}
+
 static void masters_come_and_go(void **state)
 {
 	(void)state;
@@ -337,6 +364,7 @@ int main(void)
 	        cmocka_unit_test(no_memory_is_an_error_not_a_crash),
 	        cmocka_unit_test(a_client_that_stops_pinging_is_forgotten),
 	        cmocka_unit_test(a_full_pool_makes_room_by_itself),
+	        cmocka_unit_test(a_put_whose_answer_would_be_too_long_reserves_nothing),
 	        cmocka_unit_test(masters_come_and_go),
 	};
 	return cmocka_run_group_tests_name("master", tests, NULL, NULL);

@@ -37,12 +37,45 @@ static void mounting_is_checked(void **state)
 	bad.id = (struct kv_id){0, 0};
 	assert_int_equal(meta_mount(f.meta, &who, &bad, 1, &mounted), KV_INVALID_PARAMS);
 	bad = good;
+	bad.size = (1ull << 47) + 1; /* that of many such would not add up */
+	assert_int_equal(meta_mount(f.meta, &who, &bad, 1, &mounted), KV_INVALID_PARAMS);
+	bad = good;
 	bad.base = UINT64_MAX - MIB + 2;
 	assert_int_equal(meta_mount(f.meta, &who, &bad, 1, &mounted), KV_INVALID_PARAMS);
 	assert_int_equal(meta_mount(f.meta, &nobody, &good, 1, &mounted), KV_INVALID_PARAMS);
 	struct kvm_segment both[] = {bad, good};
 	assert_int_equal(meta_mount(f.meta, &who, both, 2, &mounted), KV_INVALID_PARAMS);
 	assert_int_equal(mounted, 1);
+	fixture_end(&f);
+}
+
+/* A batch lookup, in the middle of which a segment goes and another takes its place, in memory as well. */
+static void a_reply_does_not_mistake_one_segment_for_another(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_with(test_config());
+	struct meta_reply reply;
+	struct kvm_key_replicas out;
+	uint64_t lost;
+	meta_reply_init(&reply, &f.arena);
+	for (uint64_t id = 1; id <= 40; id++) { /* the list of the reply grows meanwhile */
+		char key[16];
+		struct meta_put_call call;
+		struct meta_reply started;
+		struct meta_caller who = caller(&f);
+		struct meta_placement placement = {.replica_num = 1};
+		snprintf(key, sizeof(key), "key%d", (int)id);
+		assert_int_equal(mount_segment(&f, id, MIB), KV_OK);
+		assert_int_equal(meta_put_open(&call, f.meta, &who, &placement, &f.arena), KV_OK);
+		meta_reply_init(&started, &f.arena);
+		meta_put_start(&call, kv_str(key), 4096, &started, &out);
+		meta_put_close(&call);
+		assert_int_equal(end(&f, key), KV_OK);
+		meta_get(f.meta, &who, kv_str(key), &reply, &out);
+		assert_int_equal(keep(&out, &reply).segment[0], id);
+		assert_int_equal(unmount(&f, id, &lost), KV_OK);
+	}
+	assert_int_equal(reply.n_segments, 40);
 	fixture_end(&f);
 }
 
@@ -383,6 +416,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(mounting_is_checked),
+	        cmocka_unit_test(a_reply_does_not_mistake_one_segment_for_another),
 	        cmocka_unit_test(objects_vanish_with_their_segment),
 	        cmocka_unit_test(an_object_survives_on_its_other_replica),
 	        cmocka_unit_test(a_silent_client_is_dead),
