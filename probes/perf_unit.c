@@ -183,6 +183,16 @@ __asm__(".pushsection .note.kvprobe,\"\",\"note\"\n"
 
 /* --- one key ------------------------------------------------------------------------------------- */
 
+/* The semaphores begin a page of their own. lld gives relocated read-only data and writable data a segment each,
+ * which share a page of the file; the kernel, which knows a semaphore by its place in the file, would count in the
+ * copy of that page that is mapped first, and the worker would see nothing. */
+#if defined(__x86_64__)
+#define SEMAPHORE_PAGE "4096"
+#else
+#define SEMAPHORE_PAGE "65536"
+#endif
+__asm__(".pushsection .probes,\"aw\",\"progbits\"\n.balign " SEMAPHORE_PAGE "\n.popsection\n");
+
 #define SEMAPHORE_ASM(name)                                                                                          \
 	".globl kvstore_" #name "_semaphore\n.hidden kvstore_" #name "_semaphore\n"                                  \
 	".type kvstore_" #name "_semaphore, @object\n.size kvstore_" #name "_semaphore, 2\n"                         \

@@ -26,6 +26,8 @@ OPERAND = re.compile(r"-?[0-9]+@%[a-z0-9]+$")
 # The functions of the probe unit: what a hit may be on top of.
 UNIT_FUNCTION = re.compile(r"(site_|kvp_start_|kvp_done_|kvp_op_log|perf_clock_ns|elapsed_since|may_fire)")
 BELOW_STACK = re.compile(r"-0x[0-9a-f]+\(%[re]sp")
+BELOW_FRAME = re.compile(r"-(0x[0-9a-f]+)\(%rbp")
+FRAME_MADE = re.compile(r"\bmov\s+%rsp,%rbp$")
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,23 @@ class Binary:
         return found
 
     @functools.cached_property
+    def loads(self):
+        """[(address, offset, bytes in the file)] of the loaded segments"""
+        table, = struct.unpack_from("<Q", self._image, 0x20)
+        entry_size, count = struct.unpack_from("<HH", self._image, 0x36)
+        raw = [struct.unpack_from("<IIQQQQQQ", self._image, table + i * entry_size) for i in range(count)]
+        return [(address, offset, size) for kind, _, offset, address, _, size, *_ in raw if kind == 1]
+
+    def mappings_of(self, address):
+        """How many segments map the page of the file that holds an address."""
+        section = next(s for s in self.sections.values() if s.address and s.holds(address))
+        page = (section.offset + address - section.address) // PAGE
+        return sum(offset // PAGE <= page <= (offset + size - 1) // PAGE for _, offset, size in self.loads if size)
+
+    @functools.cached_property
     def notes(self):
-        """The stapsdt notes, as readelf reads them."""
+        """The stapsdt notes of our provider, as readelf reads them; a static program has those of its C library
+        besides."""
         pattern = re.compile(r"Provider: (\S+)\s+Name: (\S+)\s+Location: (0x[0-9a-f]+), Base: (0x[0-9a-f]+), "
                              r"Semaphore: (0x[0-9a-f]+)\s+Arguments: (.*)")
         text = tool("readelf", "-nW", str(self.path))
@@ -96,7 +113,7 @@ class Binary:
                  for m in pattern.finditer(text)]
         if len(notes) != text.count("NT_STAPSDT"):
             raise ValueError(f"{self.path}: {text.count('NT_STAPSDT')} notes, of which {len(notes)} could be read")
-        return notes
+        return [note for note in notes if note.provider == perf_points.PROVIDER]
 
     @functools.cached_property
     def safety_notes(self):
@@ -146,8 +163,6 @@ def complaints_about_notes(binary, layers):
     expected = perf_points.expected_notes(layers)
     found = {}
     for note in binary.notes:
-        if note.provider != perf_points.PROVIDER:
-            continue
         if note.name in found:
             wrong.append(f"{note.name}: two notes")
         found[note.name] = note
@@ -169,6 +184,8 @@ def complaints_about_notes(binary, layers):
             wrong.append(f"{name}: base {note.base:#x}, .stapsdt.base is at {base.address:#x}")
         if not probes.holds(note.semaphore, 2):
             wrong.append(f"{name}: semaphore {note.semaphore:#x} outside .probes")
+        elif binary.mappings_of(note.semaphore) != 1:
+            wrong.append(f"{name}: the page of semaphore {note.semaphore:#x} is mapped twice")
         if not binary.sections[".text"].holds(binary.site_address(note), len(SITE_NOPS)):
             wrong.append(f"{name}: site {note.location:#x} outside .text")
     return wrong
@@ -206,6 +223,18 @@ def complaints_about_safety(binary, layers):
     return wrong
 
 
+def below_stack(instructions):
+    """The instructions that touch memory below the stack pointer: by way of it, or of a frame pointer in a function
+    that moves the stack pointer down by less than that."""
+    found = [text for text in instructions if BELOW_STACK.search(text)]
+    framed = next((i for i, text in enumerate(instructions) if FRAME_MADE.search(text)), None)
+    if framed is None or any(re.search(r"\b(sub|add|and|lea)\b.*,%rsp$", text) for text in instructions):
+        return found
+    room = 8 * sum(bool(re.search(r"\tpush\b", text)) for text in instructions[framed:])
+    return found + [text for text in instructions for match in [BELOW_FRAME.search(text)]
+                    if match and int(match[1], 16) > room]
+
+
 def complaints_about_red_zone(binary):
     """Instructions of the probe unit that touch memory below the stack pointer. Needs symbols."""
     wrong = []
@@ -214,7 +243,7 @@ def complaints_about_red_zone(binary):
         if not UNIT_FUNCTION.match(function):
             continue
         seen += 1
-        wrong += [f"{function}: {text}" for text in instructions if BELOW_STACK.search(text)]
+        wrong += [f"{function}: {text}" for text in below_stack(instructions)]
     if seen < len(binary.notes):
         wrong.append(f"only {seen} functions of the probe unit found: no symbols?")
     return wrong

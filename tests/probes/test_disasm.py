@@ -114,9 +114,14 @@ class TheCheckItself(unittest.TestCase):
             source = pathlib.Path(where) / "a.c"
             source.write_text("int site_bad(int a);\nint site_bad(int a)\n{\n\tvolatile int x = a;\n\treturn x;\n}\n")
             library = pathlib.Path(where) / "a.so"
-            tool("gcc", "-O2", "-shared", "-fPIC", str(source), "-o", str(library))
-            self.assertTrue(any("site_bad" in text for text in
-                                probe_elf.complaints_about_red_zone(Binary(library))))
+            for flags in (["-fomit-frame-pointer"], ["-fno-omit-frame-pointer"]):
+                with self.subTest(flags=flags):
+                    tool("gcc", "-O2", *flags, "-shared", "-fPIC", str(source), "-o", str(library))
+                    self.assertTrue(any("site_bad" in text for text in
+                                        probe_elf.complaints_about_red_zone(Binary(library))))
+            tool("gcc", "-O2", "-mno-red-zone", "-fno-omit-frame-pointer", "-shared", "-fPIC", str(source), "-o",
+                 str(library))
+            self.assertEqual(probe_elf.complaints_about_red_zone(Binary(library)), [])
 
 
 if __name__ == "__main__":

@@ -35,11 +35,11 @@ class Product(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-product-")))
 
-    def build(self, compiler, build_type):
+    def build(self, compiler, build_type, link=""):
         argv = ["cmake", "-S", REPO, "-B", self.dir, "-G", "Ninja", f"-DCMAKE_C_COMPILER={compiler}",
                 f"-DCMAKE_BUILD_TYPE={build_type}", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
                 f"-DCMAKE_C_FLAGS={SECTIONS}"]
-        argv += [f"-DCMAKE_{kind}_LINKER_FLAGS=-Wl,--gc-sections" for kind in ("EXE", "SHARED", "MODULE")]
+        argv += [f"-DCMAKE_{kind}_LINKER_FLAGS=-Wl,--gc-sections {link}" for kind in ("EXE", "SHARED", "MODULE")]
         for step in (argv, ["cmake", "--build", self.dir, "--target", *TARGETS]):
             done = subprocess.run([str(word) for word in step], capture_output=True, text=True, timeout=BUILD_TIMEOUT,
                                   stdin=subprocess.DEVNULL)
@@ -63,9 +63,9 @@ class Product(unittest.TestCase):
         self.build("gcc", "Release")
         self.check()
 
-    @unittest.skipUnless(shutil.which("clang"), "no clang")
+    @unittest.skipUnless(shutil.which("clang") and shutil.which("ld.lld"), "no clang or no lld")
     def test_clang_link_time_optimised(self):
-        self.build("clang", "RelWithDebInfo")
+        self.build("clang", "RelWithDebInfo", "-fuse-ld=lld")
         self.check()
 
     def test_static_program(self):

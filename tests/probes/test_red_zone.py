@@ -5,7 +5,7 @@ stack pointer, where a leaf function keeps its values."""
 import unittest
 
 import tracer
-from probe_elf import BELOW_STACK, BUILD, Binary
+from probe_elf import BUILD, Binary, below_stack
 from processes import Talker, semaphores, site_bytes
 
 PROGRAM = BUILD / "bin" / "probe_red_zone"
@@ -50,7 +50,7 @@ class RedZone(unittest.TestCase):
     def test_the_program_is_what_it_says(self):
         """Its instrumented leaf would use the red zone but for its probe: without it, the compiler takes it."""
         functions = Binary(PROGRAM).disassembly()
-        self.assertTrue(any(BELOW_STACK.search(text) for text in functions["without_probe"]))
+        self.assertTrue(below_stack(functions["without_probe"]))
         self.assertTrue(any("kvp_done_RC_REMOVE" in text for text in functions["leaf"]))
 
 
