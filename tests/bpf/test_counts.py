@@ -215,7 +215,7 @@ class NamespaceTest(Case):
         """kvprobe stat and workers, alone in a pid namespace; each worker fires RC_REMOVE 33 times."""
         self.namespace_prefix()
         script = """
-            tool=$1 worker=$2 dir=$3 n=$4; shift 4
+            tool=$1 worker=$2 dir=$3 n=$4; shift 4; : > $dir/err
             for i in $(seq $n); do mkfifo $dir/in.$i; $worker < $dir/in.$i > $dir/out.$i & done
             for i in $(seq $n); do eval "exec $((i + 3))> $dir/in.$i"; done
             $tool stat --json "$@" > $dir/json 2> $dir/err & pid=$!
