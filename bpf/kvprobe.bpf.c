@@ -67,13 +67,22 @@ struct {
 	__type(value, struct kvp_worker);
 } workers SEC(".maps");
 
-/* tgid -> row of workers: what the hot path looks up. */
+/* tgid -> row of workers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 128);
 	__type(key, uint32_t);
 	__type(value, uint32_t);
 } slots SEC(".maps");
+
+/* What the hot path looks at first: the last worker of each tgid modulo KVP_RECENT, as tgid << 32 | row. Only a
+ * worker that lives is found here, since only its own hits look for its tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KVP_RECENT);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} recent SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -254,7 +263,7 @@ static __noinline int claim_slot(uint32_t tgid)
 	return -1;
 }
 
-static __always_inline int slot_of(uint32_t tgid)
+static __noinline int find_slot(uint32_t tgid)
 {
 	uint32_t *slot = bpf_map_lookup_elem(&slots, &tgid);
 	if (slot)
@@ -262,6 +271,21 @@ static __always_inline int slot_of(uint32_t tgid)
 	if (filter_pids || tgid == 0)
 		return -1;
 	return claim_slot(tgid);
+}
+
+static __always_inline int slot_of(uint32_t tgid)
+{
+	uint32_t index = tgid % KVP_RECENT;
+	uint64_t *last = bpf_map_lookup_elem(&recent, &index);
+	if (!last)
+		return -1;
+	uint64_t entry = *(volatile uint64_t *)last;
+	if ((uint32_t)(entry >> 32) == tgid && tgid)
+		return (int)(uint32_t)entry;
+	int slot = find_slot(tgid);
+	if (slot >= 0)
+		*(volatile uint64_t *)last = (uint64_t)tgid << 32 | (uint32_t)slot;
+	return slot;
 }
 
 #define MINMAX_TRIES 8
@@ -298,7 +322,6 @@ static __always_inline void count_call(struct kvp_cell *cell, const uint64_t arg
 {
 	uint64_t elapsed = args[0];
 
-	__sync_fetch_and_add(&cell->calls, 1);
 	if (args[1])
 		__sync_fetch_and_add(&cell->bytes, args[1]);
 	if (args[2])

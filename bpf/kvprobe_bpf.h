@@ -41,9 +41,9 @@ struct kvp_operand_spec {
 	struct kvp_operand args[KVP_ARGS];
 };
 
-/* What is known of one (worker, key). Only ever grows; an interval is the difference of two readings. */
+/* What is known of one (worker, key). Only ever grows; an interval is the difference of two readings. Every call
+ * is in a bucket or in untimed: their sum is the number of calls, which costs no atomic add of its own. */
 struct kvp_cell {
-	uint64_t calls;
 	uint64_t failed_calls;
 	uint64_t keys;
 	uint64_t failed_keys;
@@ -55,7 +55,8 @@ struct kvp_cell {
 	uint64_t hist[KVP_HIST_BUCKETS];
 };
 
-#define KVP_MAX_WORKERS 4096
+#define KVP_MAX_WORKERS 1024
+#define KVP_RECENT      1024 /* entries of the table of recent workers; a power of two */
 
 /* A row of the worker table. claim: 0 free, the tgid, or tgid | KVP_WORKER_EXITED once the collector has seen
  * it end (a later process with that pid then gets a row of its own). Rows are never freed in a run. */

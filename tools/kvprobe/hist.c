@@ -37,7 +37,6 @@ uint64_t hist_quantile(const uint64_t *hist, double quantile)
 
 void cell_add(struct kvp_cell *dst, const struct kvp_cell *src)
 {
-	dst->calls += src->calls;
 	dst->failed_calls += src->failed_calls;
 	dst->keys += src->keys;
 	dst->failed_keys += src->failed_keys;
@@ -55,7 +54,6 @@ void cell_add(struct kvp_cell *dst, const struct kvp_cell *src)
 void cell_subtract(struct kvp_cell *out, const struct kvp_cell *now, const struct kvp_cell *before)
 {
 	uint64_t highest = 0;
-	out->calls = now->calls - before->calls;
 	out->failed_calls = now->failed_calls - before->failed_calls;
 	out->keys = now->keys - before->keys;
 	out->failed_keys = now->failed_keys - before->failed_keys;
@@ -80,10 +78,9 @@ static uint64_t within(uint64_t value, uint64_t min, uint64_t max)
 
 void cell_summarize(struct cell_summary *out, const struct kvp_cell *cell)
 {
-	/* the buckets, not calls - untimed: a reading is not one instant, and an average must fit its sum best */
 	uint64_t timed = hist_count(cell->hist);
 	*out = (struct cell_summary){
-	        .calls = cell->calls,
+	        .calls = timed + cell->untimed,
 	        .failed_calls = cell->failed_calls,
 	        .keys = cell->keys,
 	        .failed_keys = cell->failed_keys,

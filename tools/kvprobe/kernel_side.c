@@ -365,6 +365,11 @@ void kernel_side_retire(struct kernel_side *kernel, uint32_t slot)
 	uint32_t tgid = (uint32_t)kernel->workers[slot].claim;
 	__atomic_fetch_or(&kernel->workers[slot].claim, KVP_WORKER_EXITED, __ATOMIC_SEQ_CST);
 	bpf_map_delete_elem(bpf_map__fd(kernel->skeleton->maps.slots), &tgid);
+	uint32_t index = tgid % KVP_RECENT;
+	uint64_t entry;
+	int recent = bpf_map__fd(kernel->skeleton->maps.recent);
+	if (bpf_map_lookup_elem(recent, &index, &entry) == 0 && entry >> 32 == tgid)
+		bpf_map_update_elem(recent, &index, &(uint64_t){0}, BPF_ANY);
 }
 
 struct kvp_totals kernel_side_totals(const struct kernel_side *kernel)

@@ -33,7 +33,7 @@ static const struct argp_option session_option_table[] = {
          "nop10",
          11},
         {"single", OPTION_SINGLE, NULL, 0, "One uprobe per site, as on kernels without uprobe_multi", 11},
-        {"workers", OPTION_WORKERS, "N", 0, "Rows of the worker table (default 64, at most 4096)", 11},
+        {"workers", OPTION_WORKERS, "N", 0, "Rows of the worker table (default 64, at most 1024)", 11},
         {"verbose", 'v', NULL, 0, "Say more on stderr: the attach form and why, sizes, what was left out", 12},
         {0},
 };

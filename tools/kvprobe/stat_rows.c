@@ -56,10 +56,9 @@ static void read_slot(struct stat_rows *rows, const struct session *session, str
 			earlier[row.key] = now;
 			now = change;
 		}
-		if (now.calls == 0)
-			continue;
 		cell_summarize(&row.cell, &now);
-		add_row(rows, &row);
+		if (row.cell.calls)
+			add_row(rows, &row);
 	}
 }
 
@@ -70,22 +69,24 @@ void stat_rows_read(struct stat_rows *rows, const struct session *session, struc
 		read_slot(rows, session, before, slot);
 }
 
+/* Has a row of this key been read of more than one worker? */
+static bool is_shared(const struct stat_rows *rows, int key)
+{
+	size_t sharers = 0;
+	for (size_t i = 0; i < rows->count; i++)
+		sharers += rows->rows[i].worker && rows->rows[i].key == key;
+	return sharers > 1;
+}
+
 void stat_rows_add_totals(struct stat_rows *rows, const struct session *session)
 {
-	if (session->n_workers < 2)
-		return;
 	struct kvp_cell *sum = need_memory(malloc(sizeof(*sum)));
 	for (int key = 0; key < n_perf_keys; key++) {
-		size_t sharers = 0;
-		memset(sum, 0, sizeof(*sum));
-		for (uint32_t slot = 0; slot < session->n_workers; slot++) {
-			const struct kvp_cell *cell =
-			        &session->kernel.cells[(size_t)slot * (size_t)n_perf_keys + (size_t)key];
-			sharers += cell->calls > 0;
-			cell_add(sum, cell);
-		}
-		if (sharers < 2)
+		if (!is_shared(rows, key))
 			continue;
+		memset(sum, 0, sizeof(*sum));
+		for (uint32_t slot = 0; slot < session->n_workers; slot++)
+			cell_add(sum, &session->kernel.cells[(size_t)slot * (size_t)n_perf_keys + (size_t)key]);
 		struct stat_row row = {.key = key};
 		cell_summarize(&row.cell, sum);
 		add_row(rows, &row);
