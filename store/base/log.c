@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -13,6 +15,9 @@
 #include "store/base/clock.h"
 
 #define LINE_MAX_BYTES 1024 /* longer lines are cut and end in "..." */
+#define PERIOD_NS      (10 * KV_NS_PER_S)
+#define SLOTS          256
+#define PROBES         8
 
 /* -1: not looked up yet. */
 static atomic_int shown_level = -1;
@@ -50,6 +55,70 @@ enum kv_log_level kv_log_level(void)
 	return (enum kv_log_level)level;
 }
 
+/* --- how often ------------------------------------------------------------------------------------------- */
+
+/* What was said of one format in the present period. */
+struct tally {
+	const char *format; /* NULL: a free slot */
+	uint64_t since_ns;
+	unsigned shown, held;
+};
+
+struct verdict {
+	bool show, is_last; /* is_last: the next ones of this period are held back */
+	unsigned held;      /* in the period before */
+};
+
+static struct tally *tally_of(struct tally *tallies, const char *format)
+{
+	uint64_t hash = (uint64_t)(uintptr_t)format * 0x9e3779b97f4a7c15u;
+	for (unsigned i = 0; i < PROBES; i++) {
+		struct tally *tally = &tallies[((hash >> 56) + i) % SLOTS];
+		if (!tally->format)
+			tally->format = format;
+		if (tally->format == format)
+			return tally;
+	}
+	return NULL;
+}
+
+static struct verdict count_line(struct tally *tally, uint64_t now_ns)
+{
+	struct verdict verdict = {.show = true};
+	if (tally->since_ns == 0 || now_ns - tally->since_ns >= PERIOD_NS) {
+		verdict.held = tally->held;
+		tally->since_ns = now_ns;
+		tally->shown = tally->held = 0;
+	}
+	verdict.show = tally->shown < KV_LOG_LINES_A_PERIOD;
+	if (verdict.show)
+		verdict.is_last = ++tally->shown == KV_LOG_LINES_A_PERIOD;
+	else
+		tally->held++;
+	return verdict;
+}
+
+/* A dead peer or a full disk fails every call, thousands a second, and each would say the same. Who does not get
+ * the lock at once just writes: a child may have been forked while another thread held it. */
+static struct verdict look_up(enum kv_log_level level, const char *format)
+{
+	static struct tally tallies[SLOTS];
+	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	struct verdict verdict = {.show = true};
+	if (level < KV_LOG_WARNING)
+		return verdict;
+	for (int tries = 0; atomic_flag_test_and_set_explicit(&busy, memory_order_acquire); tries++)
+		if (tries == 1000)
+			return verdict;
+	struct tally *tally = tally_of(tallies, format);
+	if (tally)
+		verdict = count_line(tally, kv_now_ns());
+	atomic_flag_clear_explicit(&busy, memory_order_release);
+	return verdict;
+}
+
+/* --- a line ---------------------------------------------------------------------------------------------- */
+
 static size_t format_prefix(char *line, size_t size, enum kv_log_level level)
 {
 	static const char letters[] = "TIWE";
@@ -68,8 +137,19 @@ void kv_log(enum kv_log_level level, const char *format, ...)
 	if (level < kv_log_level())
 		return;
 	int saved_errno = errno;
+	struct verdict verdict = look_up(level, format);
+	if (!verdict.show) {
+		errno = saved_errno;
+		return;
+	}
 	char line[LINE_MAX_BYTES + 1];
 	size_t start = format_prefix(line, sizeof(line), level);
+	if (verdict.held)
+		start += (size_t)snprintf(line + start, sizeof(line) - start, "(%u like this were not shown) ",
+		                          verdict.held);
+	else if (verdict.is_last)
+		start += (size_t)snprintf(line + start, sizeof(line) - start,
+		                          "(more like this are not shown for a while) ");
 
 	va_list args;
 	va_start(args, format);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kvstore_status.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
 
@@ -52,7 +53,7 @@ static int try_map(struct kv_mem *mem, size_t size, const char *name, bool huge)
 		return ENOMEM;
 	size_t mapped = (size + page - 1) / page * page;
 
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0));
+	int fd = kv_keep_off_stdio(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0)));
 	if (fd < 0)
 		return errno;
 	void *base = MAP_FAILED;

@@ -14,6 +14,7 @@
 
 #include "kvstore_status.h"
 #include "store/base/clock.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
 
@@ -86,9 +87,18 @@ static struct addrinfo *resolve(const char *host, uint16_t port, int flags)
 	return list;
 }
 
+void kv_close_abruptly(int fd)
+{
+	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	/* shutdown as well: a forked child may hold the descriptor too. */
+	shutdown(fd, SHUT_RDWR);
+	close(fd);
+}
+
 static int listen_on(const struct addrinfo *address, uint16_t *bound)
 {
-	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = kv_keep_off_stdio(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return -1;
 	int on = 1, off = 0;
@@ -151,9 +161,11 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
 
 static int connect_to(const struct addrinfo *address, uint64_t deadline_ns)
 {
-	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
+	int fd = kv_keep_off_stdio(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+	if (fd < 0) {
+		kv_warn("no socket: %s", strerror(errno));
 		return KV_RPC_FAIL;
+	}
 	int on = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

@@ -27,6 +27,8 @@ void kv_hostport_format(char out[KV_ENDPOINT_MAX], const struct kv_hostport *hp)
 int kv_listen(const char *host, uint16_t port, uint16_t *bound);
 /* Connected socket, TCP_NODELAY, keepalive. fd, or a negative status. */
 int kv_connect(const struct kv_hostport *to, uint64_t deadline_ns);
+/* Close with a reset: what was sent and not read yet is worth nothing any more, and the peer is to know. */
+void kv_close_abruptly(int fd);
 /* All of it or a negative status. */
 int kv_send_all(int fd, const struct iovec *iov, size_t count, uint64_t deadline_ns);
 int kv_recv_all(int fd, void *buf, size_t size, uint64_t deadline_ns);

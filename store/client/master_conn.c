@@ -181,8 +181,10 @@ static int call_remote(struct master_conn *conn, uint64_t deadline_ns, uint16_t 
 		push_idle(conn, fd);
 		return KV_OK;
 	}
-	/* What is still on its way belongs to this request: the socket is of no more use. */
-	close_socket(fd);
+	/* What is still on its way belongs to this request: the socket is of no more use. With a reset, so that a
+	 * master that was stopped and goes on does not serve what no one waits for: it would mount the segment of a
+	 * setup that has failed, or start puts that no one ends. */
+	kv_close_abruptly(fd);
 	if (why)
 		kv_warn("%s: bad response from the master: %s", kvw_type_name(type), why);
 	return status;

@@ -15,6 +15,7 @@
 
 #include "probes/mc_log.h"
 #include "store/base/clock.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
 
@@ -46,6 +47,7 @@ static struct {
 	uint64_t lost_calls, lost_keys, reported_keys, reported_calls;
 	char directory[PATH_MAX]; /* "": stderr */
 	int fd;                   /* atomic; the writer's; -1: not open */
+	bool mid_line;            /* the writer's: the last thing written is part of a line */
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,
           .idle = PTHREAD_COND_INITIALIZER,
@@ -121,7 +123,7 @@ static int open_output(void)
 	if (!sink.directory[0])
 		return STDERR_FILENO;
 	snprintf(path, sizeof(path), "%s/kvstore.%d.log", sink.directory, (int)getpid());
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	int fd = kv_keep_off_stdio(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
 	if (fd < 0)
 		kv_error("MC_LOG: cannot open %s: %s", path, strerror(errno));
 	return fd;
@@ -135,14 +137,19 @@ static bool write_out(const char *text, size_t size)
 		fd = open_output();
 		__atomic_store_n(&sink.fd, fd, __ATOMIC_RELAXED);
 	}
+	/* A full disk took half a line of what was lost before: the next line is to begin as one. */
+	if (sink.mid_line && (fd < 0 || write(fd, "\n", 1) != 1))
+		return false;
+	sink.mid_line = false;
 	while (fd >= 0 && size) {
 		ssize_t written = write(fd, text, size);
-		if (written >= 0) {
+		if (written > 0) {
 			text += written;
 			size -= (size_t)written;
-		} else if (errno == EAGAIN) {
+			sink.mid_line = text[-1] != '\n';
+		} else if (written < 0 && errno == EAGAIN) {
 			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, BLOCKED_MS);
-		} else if (errno != EINTR) {
+		} else if (written == 0 || errno != EINTR) {
 			return false;
 		}
 	}
@@ -190,9 +197,10 @@ static void write_entries(struct entry *list, struct mc_text *text)
 static void wait_for_work(void)
 {
 	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += REPORT_NS / KV_NS_PER_S;
-	while (!sink.first && !sink.stop && pthread_cond_timedwait(&sink.wake, &sink.lock, &until) == 0)
+	while (!sink.first && !sink.stop &&
+	       pthread_cond_clockwait(&sink.wake, &sink.lock, CLOCK_MONOTONIC, &until) == 0)
 		;
 }
 
@@ -291,14 +299,14 @@ bool mc_log_flush(uint64_t limit_ns)
 	if (__atomic_load_n(&mc_log_threshold, __ATOMIC_RELAXED) == 0)
 		return true;
 	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	uint64_t end_ns = (uint64_t)until.tv_nsec + limit_ns;
 	until.tv_sec += (time_t)(end_ns / KV_NS_PER_S);
 	until.tv_nsec = (long)(end_ns % KV_NS_PER_S);
 	pthread_mutex_lock(&sink.lock);
 	int error = 0;
 	while (sink.running && (sink.first || sink.held_calls) && !error)
-		error = pthread_cond_timedwait(&sink.idle, &sink.lock, &until);
+		error = pthread_cond_clockwait(&sink.idle, &sink.lock, CLOCK_MONOTONIC, &until);
 	bool all = !sink.first && !sink.held_calls;
 	pthread_mutex_unlock(&sink.lock);
 	report_losses();
@@ -329,7 +337,7 @@ static void in_child(void)
 	sink.last = &sink.first;
 	sink.bytes = sink.calls = sink.keys = 0;
 	sink.held_calls = sink.held_keys = 0;
-	sink.running = false;
+	sink.running = sink.mid_line = false;
 	sink.lost_calls = sink.lost_keys = sink.reported_calls = sink.reported_keys = 0;
 	__atomic_store_n(&sink.fd, -1, __ATOMIC_RELAXED);
 	pthread_cond_init(&sink.wake, NULL);

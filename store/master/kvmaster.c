@@ -9,6 +9,7 @@
 #include <sysexits.h>
 
 #include "kvstore_status.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/net.h"
 #include "store/master/kvmaster_settings.h"
@@ -179,6 +180,7 @@ static int serve(const struct settings *settings, const sigset_t *ends)
 int main(int argc, char **argv)
 {
 	struct settings settings;
+	kv_fill_stdio();
 	configure(&settings, argc, argv);
 	if (!getenv("MC_LOG_LEVEL"))
 		kv_log_set_level(KV_LOG_INFO);

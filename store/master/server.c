@@ -170,12 +170,15 @@ static void watch(struct worker *worker, struct connection *connection)
 static void on_ready(struct worker *worker, struct connection *connection, uint32_t events)
 {
 	const char *why = NULL;
-	if (connection_has_output(connection)) {
-		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-			why = connection_flush(connection);
-	} else if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) {
-		why = connection_receive(connection);
+	/* Reset by a peer that gave up: what it asked for is not served, since it takes that as failed. */
+	if (events & (EPOLLERR | EPOLLHUP)) {
+		close_connection(worker, connection, NULL);
+		return;
 	}
+	if (connection_has_output(connection))
+		why = connection_flush(connection);
+	else
+		why = connection_receive(connection);
 	if (!why)
 		why = serve_arrived(worker, connection);
 	/* A peer that sends no more may still be reading its answer. */

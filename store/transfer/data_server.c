@@ -16,6 +16,7 @@
 
 #include "kvstore_status.h"
 #include "store/base/clock.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/net.h"
 #include "store/base/op_id.h"
@@ -133,7 +134,7 @@ static bool adopt_locked(struct data_server *server, int fd)
 
 static void accept_one(struct data_server *server)
 {
-	int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = kv_keep_off_stdio(accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			kv_warn("data server: accept: %s", strerror(errno));
@@ -216,7 +217,7 @@ int data_server_start(struct data_server **out, struct segments *segments, const
 	server->listen_fd = listen_somewhere(host, port, port_min, port_max);
 	if (server->listen_fd < 0)
 		kv_error("data server: cannot listen on %s port %u: %s", host, (unsigned)*port, strerror(errno));
-	server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	server->stop_fd = kv_keep_off_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (server->listen_fd >= 0 && server->stop_fd >= 0 &&
 	    pthread_create(&server->acceptor, NULL, accept_connections, server) == 0) {
 		*out = server;

@@ -39,9 +39,8 @@ void tcp_conn_close(struct tcp_conn *conn)
 
 void tcp_conn_abort(struct tcp_conn *conn)
 {
-	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
-	setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-	tcp_conn_close(conn);
+	kv_close_abruptly(conn->fd);
+	free(conn);
 }
 
 bool tcp_is_quiet(int fd)

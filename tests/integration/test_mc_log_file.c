@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -172,6 +173,25 @@ static void stuck_disk(void)
 	exit(0);
 }
 
+/* The disk is full in the middle of a line, and has room again later. */
+static void full_disk(void)
+{
+	const struct rlimit little = {.rlim_cur = 100, .rlim_max = RLIM_INFINITY};
+	const struct rlimit much = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+	const char *key = "k";
+	int code;
+	signal(SIGXFSZ, SIG_IGN);
+	kvstore_t *store = kvstore_create();
+	for (int round = 0; round < 2; round++) {
+		setrlimit(RLIMIT_FSIZE, round == 0 ? &little : &much);
+		kvstore_setup(store, "127.0.0.1", "", 0, 0, "tcp", "", "embedded");
+		for (int i = 0; i < 3; i++)
+			kvstore_batch_is_exist(store, &key, 1, &code);
+		kvstore_close(store); /* all is written */
+	}
+	exit(0);
+}
+
 #if CHILD_MAY_START_THREADS
 /* A forked child writes a file of its own. */
 static void fork_and_look_up(void)
@@ -298,6 +318,25 @@ static void a_stuck_disk_blocks_no_call(void **state)
 	remove_output(&output);
 }
 
+static void a_full_disk_leaves_no_glued_lines(void **state)
+{
+	(void)state;
+	static const char *const none[] = {NULL};
+	static const char call[] = "[batch_is_exist] elapsed_us=N num_keys=1\nsuccess=0 key=k\n";
+	struct output output = run_child(full_disk, none);
+	assert_int_equal(output.status, 0);
+	const char *text = read_text(output.path);
+	assert_non_null(text);
+	size_t length = strlen(text), tail = 3 * strlen(call);
+	assert_true(length > tail);
+	/* what was written later is whole, and begins on a line of its own */
+	for (int i = 0; i < 3; i++)
+		assert_memory_equal(text + length - tail + (size_t)i * strlen(call), call, strlen(call));
+	assert_int_equal(text[length - tail - 1], '\n');
+	assert_non_null(strstr(read_stderr(&output), "lost "));
+	remove_output(&output);
+}
+
 #if CHILD_MAY_START_THREADS
 static void a_child_has_a_file_of_its_own(void **state)
 {
@@ -325,6 +364,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(all_is_written_at_exit),
 		cmocka_unit_test(sampling),
 		cmocka_unit_test(a_stuck_disk_blocks_no_call),
+		cmocka_unit_test(a_full_disk_leaves_no_glued_lines),
 #if CHILD_MAY_START_THREADS
 		cmocka_unit_test(a_child_has_a_file_of_its_own),
 #endif

@@ -19,6 +19,30 @@ from support import MIB, NOT_FOUND, UNAVAILABLE, WAIT_S, Buffer, MasterCase, Pee
 SETTLE_S = 0 if support.PRESET == "release" else 0.5
 
 
+class TestClosedStdio(MasterCase):
+    """The next descriptor that is opened would be stderr, and log lines would go into the store's own sockets."""
+
+    def test_no_descriptor_of_the_store_becomes_stderr(self):
+        code = textwrap.dedent("""
+            import os, sys
+            from mooncake.store import MooncakeDistributedStore
+            os.closerange(0, 3)
+            store = MooncakeDistributedStore()
+            assert store.setup("127.0.0.1", "P2PHANDSHAKE", 1 << 20, 1 << 20, "tcp", "", sys.argv[1]) == 0
+            for i in range(20):
+                assert store.put_from("empty", 4096, 0) == 0      # warns, on stderr
+                assert store.put(f"k{i}", b"value") == 0
+                assert store.get(f"k{i}") == b"value"
+            assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in range(3))
+            os._exit(store.close())
+        """)
+        environment = dict(os.environ, PYTHONPATH=str(support.BUILD / "python"), MC_LOG_ENABLE="on")
+        result = subprocess.run(
+            [sys.executable, "-c", code, self.master.address], env=environment, timeout=WAIT_S, check=False
+        )
+        self.assertEqual(result.returncode, 0)
+
+
 class TestTwoProcesses(MasterCase):
     def peer(self, segment):
         peer = Peer()

@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "store/base/arena.h"
 #include "store/base/clock.h"
+#include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/mem.h"
 #include "store/base/op_id.h"
@@ -381,6 +383,54 @@ static void log_lines_are_whole_and_bounded(void **state)
 	assert_string_equal(text + n - 4, "...\n");
 }
 
+static void log_the_same_often(void)
+{
+	for (int i = 0; i < 3 * KV_LOG_LINES_A_PERIOD; i++)
+		kv_warn("number %d", i);
+	kv_warn("another");
+}
+
+static void log_does_not_repeat_itself_without_end(void **state)
+{
+	(void)state;
+	static char text[1 << 16];
+	unsigned lines = 0;
+	captured(log_the_same_often, text, sizeof(text));
+	for (const char *at = text; (at = strstr(at, "number ")); at++)
+		lines++;
+	assert_int_equal(lines, KV_LOG_LINES_A_PERIOD);
+	const char *note = strstr(text, "(more like this are not shown for a while) number ");
+	assert_non_null(note);
+	assert_int_equal(strtoul(strstr(note, "number ") + 7, NULL, 10), KV_LOG_LINES_A_PERIOD - 1);
+	assert_non_null(strstr(note, "] another\n"));
+}
+
+/* --- descriptors --------------------------------------------------------------------------------- */
+
+static void descriptors_stay_off_stdio(void **state)
+{
+	(void)state;
+	int saved = dup(STDIN_FILENO);
+	close(STDIN_FILENO);
+	int low = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	assert_int_equal(low, STDIN_FILENO);
+	int kept = kv_keep_off_stdio(low);
+	assert_true(kept > STDERR_FILENO);
+	assert_int_equal(fcntl(kept, F_GETFD), FD_CLOEXEC);
+	assert_true(fcntl(kept, F_GETFL) & O_NONBLOCK);
+	assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+	assert_int_equal(kv_keep_off_stdio(kept), kept);
+	close(kept);
+	kv_fill_stdio();
+	assert_int_equal(open("/dev/null", O_RDONLY | O_CLOEXEC), kept);
+	close(kept);
+	if (saved >= 0) {
+		dup2(saved, STDIN_FILENO);
+		close(saved);
+	}
+	assert_int_equal(kv_keep_off_stdio(-1), -1);
+}
+
 /* --- memory -------------------------------------------------------------------------------------- */
 
 static void memory_can_be_mapped_by_a_neighbour(void **state)
@@ -445,6 +495,8 @@ int main(void)
 	        cmocka_unit_test(environment_numbers_have_limits),
 	        cmocka_unit_test(statuses_have_texts),
 	        cmocka_unit_test(log_lines_are_whole_and_bounded),
+	        cmocka_unit_test(log_does_not_repeat_itself_without_end),
+	        cmocka_unit_test(descriptors_stay_off_stdio),
 	        cmocka_unit_test(memory_can_be_mapped_by_a_neighbour),
 	        cmocka_unit_test(memory_that_cannot_be_had_is_an_error),
 	        cmocka_unit_test(huge_pages_fall_back),
