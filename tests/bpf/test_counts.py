@@ -247,6 +247,34 @@ class NamespaceTest(Case):
         self.assertEqual(rows[-1]["lost"], 33)
         self.assertIn("--workers", err)
 
+    def test_pid_that_is_used_again_gets_a_row_of_its_own(self):
+        self.namespace_prefix()
+        script = """
+            tool=$1 worker=$2 dir=$3; : > $dir/err
+            $tool stat --json --file $worker > $dir/json 2> $dir/err & pid=$!
+            for i in $(seq 600); do grep -q ^attached: $dir/err && break; sleep 0.05; done
+            echo "fire RC_REMOVE 1 10 0 1 0 0" | $worker > $dir/first
+            sleep 3 # the collector looks once a second
+            first=$(head -n 1 $dir/first); first=${first#ready }
+            for i in $(seq 50); do
+                echo $((first - 2)) > /proc/sys/kernel/ns_last_pid || break
+                echo "fire RC_REMOVE 1 20 0 1 0 0" | $worker > $dir/second
+                grep -q "ready $first" $dir/second && break
+            done
+            kill -INT $pid; wait $pid; echo $? > $dir/code
+        """
+        shell = collector.Child(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh",
+                                 collector.KVPROBE, collector.SITE_WORKER, self.scratch])
+        self.addCleanup(shell.kill)
+        shell.process.wait(collector.TIMEOUT)
+        first, second = ((self.scratch / name).read_text().splitlines()[0] for name in ("first", "second"))
+        if first != second:
+            self.skipTest("no pid could be used again here")
+        self.assertEqual((self.scratch / "code").read_text().strip(), "0")
+        rows = [json.loads(line) for line in (self.scratch / "json").read_text().splitlines()]
+        calls = sorted(row["calls"] for row in rows if row["type"] == "total" and f"ready {row['pid']}" == first)
+        self.assertEqual(calls, [10, 20])
+
 
 class ListTest(Case):
     def test_watched_says_what_is_attached(self):

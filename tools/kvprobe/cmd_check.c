@@ -26,20 +26,21 @@
 static const char doc[] =
         "Check the probes of binaries against a list of keys.\v"
         "Per binary, judged by the layers that it carries:\n"
-        "  keys        one note K and one note K__start per key of its layers, op_log with layer RC, no other\n"
-        "  operands    the argument string is exactly the probe ABI's\n"
-        "  base        not 0, and the address of section .stapsdt.base\n"
-        "  semaphores  in section .probes, writable, 0 in the file, of one probe each, K and K__start side by\n"
-        "              side so that one load tests both, and not visible to other binaries\n"
-        "  site        in an executable segment, exactly the three nops (1, 5 and 10 bytes), none across a page\n"
-        "  red zone    the safety note promises none, and the site is the whole of a function: aligned, and\n"
-        "              followed by the return, so nothing of its own lies below the stack pointer; whoever\n"
-        "              called it made a call, so nothing of the caller's does either\n"
-        "  fork guard  the safety note promises it, and its counter lies in writable memory\n"
+        "keys: one note K and one note K__start per key of its layers, op_log with layer RC, no other.\n"
+        "operands: the argument string is exactly the probe ABI's.\n"
+        "base: not 0, and the address of section .stapsdt.base.\n"
+        "semaphores: in section .probes, writable, 0 in the file, of one probe each, K and K__start side by side so "
+        "that one load tests both, and not visible to other binaries.\n"
+        "site: in an executable segment, exactly the three nops (1, 5 and 10 bytes), none across a page.\n"
+        "red zone: the safety note promises none, and the site is the whole of a function: aligned, and followed by "
+        "the return, so nothing of its own lies below the stack pointer; whoever called it made a call, so nothing "
+        "of "
+        "the caller's does either.\n"
+        "fork guard: the safety note promises it, and its counter lies in writable memory.\n\n"
         "Prints a line per violation. Exit: 0 all is well, 1 violations or an unreadable file.\n\n"
         "Examples:\n"
-        "  kvprobe check --def perf_points.def build/lib/libkvstore.so build/bin/kvmaster\n"
-        "  kvprobe check -v --def perf_points.def build/lib/libkvstore.so";
+        "  kvprobe check --def perf_points.def build/lib/libkvstore.so\n"
+        "  kvprobe check -v --def perf_points.def build/bin/kvmaster";
 
 struct check_options {
 	const char *def_path;

@@ -20,8 +20,8 @@
 
 static const char doc[] =
         "Show the keys of binaries, or of running processes.\v"
-        "WATCHED says whether some tool watches the key in that process now (its semaphore is not 0); for a file,\n"
-        "and where the process may not be read, it is '-'. Without a file and without -p, every process that has\n"
+        "WATCHED says whether some tool watches the key in that process now (its semaphore is not 0); for a file, "
+        "and where the process may not be read, it is '-'. Without a file and without -p, every process that has "
         "the probes mapped is shown.\n\n"
         "Examples:\n"
         "  kvprobe list                        every worker on this host\n"

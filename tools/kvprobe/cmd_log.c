@@ -25,17 +25,16 @@
 static const char doc[] =
         "Print the MC_LOG text of running workers: one summary line per call, one line per key of it.\v"
         "Stdout has the text and nothing else; stderr says what is attached, and at the end what was lost. The "
-        "calls:\n"
-        "batch_put_from_multi_buffers, batch_is_exist, batch_get_into_multi_buffers, register_buffer,\n"
+        "calls: "
+        "batch_put_from_multi_buffers, batch_is_exist, batch_get_into_multi_buffers, register_buffer, "
         "batch_get_replica_desc. The worker needs no setting and no restart.\n\n"
-        "Rights: CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN); to find and open the files of other\n"
+        "Rights: CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN); to find and open the files of other "
         "users' processes and containers also CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.\n\n"
         "Examples:\n"
-        "  kvprobe log                                   every worker on this host, until Ctrl-C\n"
-        "  kvprobe log -p 4711,4712 -T --pid             two workers, with time and pid in front\n"
-        "  kvprobe log --op batch_get_into_multi_buffers --min-us 3000\n"
-        "                                                gets that took 3 ms and longer\n"
-        "  kvprobe log --key layer.0. -n 100 -v          the first 100 calls with such keys, with error codes";
+        "  kvprobe log                      every worker on this host, until Ctrl-C\n"
+        "  kvprobe log -p 4711,4712 -T --pid   with time and pid in front\n"
+        "  kvprobe log --op batch_get_into_multi_buffers --min-us 3000   slow gets\n"
+        "  kvprobe log --key layer.0. -n 100 -v   100 calls with such keys, with codes";
 
 enum {
 	OPTION_OP = 0x200,

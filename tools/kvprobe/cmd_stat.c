@@ -14,24 +14,23 @@
 static const char doc[] =
         "Count calls, failures, keys, bytes and durations per worker and key.\v"
         "Without -i the totals are printed at the end (Ctrl-C, -d); with -i also what each interval added. Counts "
-        "are\n"
-        "exact. Quantiles are within 3.2 %. A call that began before kvprobe attached is counted and is 'untimed'. "
-        "A\n"
+        "are "
+        "exact. Quantiles are within 3.2 %. A call that began before kvprobe attached is counted and is 'untimed'. A "
         "pid with a + has ended. GiB/s is bytes over wall time.\n\n"
         "JSON (--json, one object a line): type (interval, total), time_ns, pid, nspid, comm, key, layer, level, "
-        "calls,\n"
-        "failed_calls, keys, failed_keys, bytes, untimed, avg_ns, p50_ns, p99_ns, p999_ns, max_ns, seconds, exited,\n"
+        "calls, "
+        "failed_calls, keys, failed_keys, bytes, untimed, avg_ns, p50_ns, p99_ns, p999_ns, max_ns, seconds, exited, "
         "skipped_fork; interval rows are differences. The last line is of type summary: events, lost, missed, "
-        "untimed,\n"
+        "untimed, "
         "attach_form, skipped_fork and more.\n\n"
-        "Rights: CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN); to find and open the files of other\n"
+        "Rights: CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN); to find and open the files of other "
         "users' processes and containers also CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.\n\n"
         "Examples:\n"
-        "  kvprobe stat                                  every worker on this host, until Ctrl-C\n"
-        "  kvprobe stat -p 4711 -i 1 --sort p99          one worker, every second, slowest first\n"
-        "  kvprobe stat -i 10 -c 6 --json                a minute, as JSON\n"
-        "  kvprobe stat --level KEY_MODULE -d 5          the public entry points, for five seconds\n"
-        "  kvprobe stat --perf-key GET_BATCH             where the time of batch gets goes";
+        "  kvprobe stat                            every worker, until Ctrl-C\n"
+        "  kvprobe stat -p 4711 -i 1 --sort p99    one worker, slowest first\n"
+        "  kvprobe stat -i 10 -c 6 --json          a minute, as JSON\n"
+        "  kvprobe stat --level KEY_MODULE -d 5    the public entry points\n"
+        "  kvprobe stat --perf-key GET_BATCH       where the time of batch gets goes";
 
 enum {
 	OPTION_JSON = 0x300,
