@@ -151,6 +151,14 @@ int stop_process(struct process *process)
 	return wait_for_end(process, STOP_LIMIT_MS);
 }
 
+void hold_process(const struct process *process)
+{
+	int status;
+	assert_int_equal(kill(process->pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(process->pid, &status, WUNTRACED), process->pid);
+	assert_true(WIFSTOPPED(status));
+}
+
 void kill_process(struct process *process)
 {
 	kill(process->pid, SIGKILL);

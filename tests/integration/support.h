@@ -45,6 +45,8 @@ struct process start_master_at(const char *address);
 struct process start_worker(const char *master, unsigned mib);
 /* Ask it to leave (a worker closes its store) and wait; kills it after 20 s. Returns the exit status, or -signal. */
 int stop_process(struct process *process);
+/* SIGSTOP, and wait until it holds: until then its threads may go on. SIGCONT is the caller's. */
+void hold_process(const struct process *process);
 /* kill -9 and wait. */
 void kill_process(struct process *process);
 

@@ -96,7 +96,7 @@ static void master_hangs(void **state)
 	set_limits();
 	struct process master = start_master(NULL, NULL, NULL);
 	kvstore_t *store = open_store(master.address, 4 * MIB, MIB);
-	kill(master.pid, SIGSTOP);
+	hold_process(&master);
 	uint64_t begin = now_ms();
 	assert_int_equal(put_object(store, "x", 100, 1), KV_RPC_TIMEOUT);
 	assert_int_equal(kvstore_is_exist(store, "x"), 0);
@@ -122,7 +122,7 @@ static void what_was_given_up_is_not_done_later(void **state)
 	kvstore_t *store = open_store(master.address, 16 * MIB, MIB);
 	kvstore_t *refused = kvstore_create();
 	assert_int_equal(put_object(store, "kept", 100, 1), 0);
-	kill(master.pid, SIGSTOP);
+	hold_process(&master);
 	assert_int_equal(kvstore_setup(refused, "127.0.0.1", "", 16 * MIB, 0, "tcp", "", master.address),
 	                 KV_RPC_TIMEOUT);
 	assert_int_equal(put_object(store, "given up", 100, 1), KV_RPC_TIMEOUT);
@@ -327,7 +327,7 @@ static void owner_hangs(void **state)
 	int64_t lengths[2];
 	assert_int_equal(put_at(owners.store, owners.a.address, "at.a", 16 * MIB), 0);
 	assert_int_equal(put_at(owners.store, owners.b.address, "at.b", MIB), 0);
-	kill(owners.a.pid, SIGSTOP);
+	hold_process(&owners.a);
 	uint64_t begin = now_ms();
 	get_both(owners.store, 16 * MIB, lengths);
 	assert_int_equal(lengths[0], KV_TRANSFER_FAIL);
@@ -399,7 +399,7 @@ static void lease_ends_during_a_read(void **state)
 	pthread_t thread;
 	uint8_t *memory = malloc(4 * MIB);
 	assert_int_equal(put_at(owners.store, owners.a.address, "at.a", 4 * MIB), 0);
-	kill(owners.a.pid, SIGSTOP);
+	hold_process(&owners.a);
 	assert_int_equal(pthread_create(&thread, NULL, wake_later, &owners.a.pid), 0);
 	assert_int_equal(kvstore_get_into(owners.store, "at.a", memory, 4 * MIB), KV_LEASE_EXPIRED);
 	pthread_join(thread, NULL);
