@@ -14,6 +14,7 @@
 
 #include "kvstore_status.h"
 #include "store/base/fd.h"
+#include "store/base/host_memory.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
 
@@ -77,6 +78,11 @@ int kv_mem_map(struct kv_mem *mem, size_t size, int node, const char *name)
 	*mem = (struct kv_mem){.fd = -1, .node = -1};
 	if (size == 0) {
 		kv_error("memory %s: size 0", name);
+		return KV_INTERNAL_ERROR;
+	}
+	/* The kernel grants any size and ends a process when the pages are touched. */
+	if (size > kv_memory_total()) {
+		kv_error("memory %s: %zu bytes are more than this host, or its control group, has", name, size);
 		return KV_INTERNAL_ERROR;
 	}
 	bool huge = wants_huge_pages();

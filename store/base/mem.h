@@ -3,7 +3,8 @@
  * Memory of a segment or a local buffer: a memfd, mapped shared, so that neighbours on the host can map it;
  * huge pages with MC_STORE_USE_HUGEPAGE, else plain; bound by libnuma to MC_STORE_NUMA_SOCKET_ID or the
  * caller's node where the host has more than one node. Plain pages are taken when they are first touched or by
- * prefault.h, so a host without memory shows it then; huge pages are reserved at once, or plain ones taken with a
+ * prefault.h, so a host without memory shows it then (more than
+ * all of its memory and swap is refused); huge pages are reserved at once, or plain ones taken with a
  * warning. The memfd is sealed against shrinking and growing.
  */
 #ifndef KV_BASE_MEM_H

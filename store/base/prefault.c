@@ -8,12 +8,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "store/base/host_memory.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
 #include "store/base/thread.h"
 
-#define PIECE    ((size_t)1 << 19) /* between two looks at stop, and how long a lock of the mapping is held */
-#define NICENESS 10                /* the worker's own threads go first */
+#define PIECE    ((size_t)1 << 19)     /* between two looks at stop, and how long a lock of the mapping is held */
+#define LOOK     ((size_t)64 << 20)    /* between two looks at how much memory there is */
+#define SPARE    ((uint64_t)512 << 20) /* of the available memory that is left to others */
+#define NICENESS 10                    /* the worker's own threads go first */
 
 static bool wanted(void)
 {
@@ -24,6 +27,13 @@ static bool wanted(void)
 	return on;
 }
 
+/* Taking what no one may need is not worth anyone's end: short of memory the kernel would pick a process. */
+static bool is_room(size_t wanted)
+{
+	uint64_t available = kv_memory_available();
+	return available >= SPARE && wanted <= available - SPARE;
+}
+
 static void *take_pages(void *arg)
 {
 	struct kv_prefault *prefault = arg;
@@ -32,6 +42,10 @@ static void *take_pages(void *arg)
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
 	for (size_t at = 0; at < mem->mapped && !atomic_load(&prefault->stop); at += PIECE) {
 		size_t length = mem->mapped - at < PIECE ? mem->mapped - at : PIECE;
+		if (at % LOOK == 0 && !is_room(mem->mapped - at)) {
+			kv_warn("segment: memory is short; its pages from %zu on are not taken ahead", at);
+			break;
+		}
 		if (madvise((char *)mem->base + at, length, MADV_POPULATE_WRITE) == 0 || errno == EINTR)
 			continue;
 		if (errno != EINVAL) /* EINVAL: a kernel before 5.14; the first touch does it there */

@@ -2,7 +2,8 @@
 /*
  * Takes a segment's pages in the background, so that the first puts into it need not: a page that is touched
  * for the first time costs a fault, which makes a put several times slower than the copy itself. A thread of low
- * priority walks the mapping in pieces; MC_STORE_PREFAULT=off leaves pages to the first touch.
+ * priority walks the mapping in pieces; MC_STORE_PREFAULT=off leaves pages to the first touch, and so does a host or
+ * control group whose available memory is less than the rest of the segment and something for others.
  */
 #ifndef KV_BASE_PREFAULT_H
 #define KV_BASE_PREFAULT_H

@@ -7,7 +7,10 @@
 
 #include "kv_cmocka.h"
 
+#include "kvstore_status.h"
 #include "store/base/clock.h"
+#include "store/base/host_memory.h"
+#include "store/base/log.h"
 #include "store/base/prefault.h"
 
 #define SIZE ((size_t)32 << 20)
@@ -61,12 +64,30 @@ static void stops_before_the_end(void **state)
 	(void)state;
 	struct kv_mem mem;
 	struct kv_prefault prefault = {0};
-	/* Far more than could be taken before the stop: all of it would also be more than the host has. */
-	assert_int_equal(kv_mem_map(&mem, (size_t)1 << 40, -1, "test"), 0);
+	/* More than can be taken before the stop. */
+	assert_int_equal(kv_mem_map(&mem, kv_memory_total() / 2, -1, "test"), 0);
 	kv_prefault_start(&prefault, &mem);
 	kv_prefault_stop(&prefault);
 	assert_false(prefault.running);
 	kv_mem_unmap(&mem);
+}
+
+/* All of the host's memory: the thread must see at once that it cannot be had, and take nothing. */
+static void takes_nothing_where_memory_is_short(void **state)
+{
+	(void)state;
+	struct kv_mem mem;
+	struct kv_prefault prefault = {0};
+	assert_int_equal(kv_mem_map(&mem, kv_memory_total() / 4096 * 4096, -1, "test"), 0);
+	kv_prefault_start(&prefault, &mem);
+	nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+	assert_int_equal(pages_present(&mem), 0);
+	kv_prefault_stop(&prefault);
+	kv_mem_unmap(&mem);
+	assert_true(kv_memory_available() < kv_memory_total());
+	kv_log_set_level(KV_LOG_ERROR + 1);
+	assert_int_equal(kv_mem_map(&mem, kv_memory_total() + 1, -1, "test"), KV_INTERNAL_ERROR);
+	kv_log_set_level(KV_LOG_WARNING);
 }
 
 int main(void)
@@ -75,6 +96,7 @@ int main(void)
 	        cmocka_unit_test(takes_every_page),
 	        cmocka_unit_test(off_takes_none),
 	        cmocka_unit_test(stops_before_the_end),
+	        cmocka_unit_test(takes_nothing_where_memory_is_short),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
