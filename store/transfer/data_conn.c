@@ -26,6 +26,7 @@
 /* What one request needs while it is served. */
 struct data_conn {
 	int fd;
+	_Atomic uint64_t *idle_since_ns;
 	struct segments *segments;
 	struct kv_arena arena;
 	struct kvw_header header;
@@ -47,6 +48,7 @@ static void complain(const struct data_conn *conn, const char *why)
 /* Until a request begins. False: the connection is over. */
 static bool wait_for_request(const struct data_conn *conn)
 {
+	atomic_store(conn->idle_since_ns, kv_now_ns());
 	for (;;) {
 		struct pollfd waiter = {.fd = conn->fd, .events = POLLIN};
 		int ready = poll(&waiter, 1, IDLE_CHECK_MS);
@@ -55,6 +57,7 @@ static bool wait_for_request(const struct data_conn *conn)
 		if (ready > 0)
 			break;
 	}
+	atomic_store(conn->idle_since_ns, 0);
 	/* A peer that closes between requests is no news. */
 	char byte;
 	return recv(conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
@@ -237,9 +240,10 @@ static bool serve_request(struct data_conn *conn)
 	return go_on;
 }
 
-void data_conn_serve(int fd, struct segments *segments)
+void data_conn_serve(int fd, struct segments *segments, _Atomic uint64_t *idle_since_ns)
 {
-	struct data_conn conn = {.fd = fd, .segments = segments, .arena = {.limit = ARENA_LIMIT}};
+	struct data_conn conn = {
+	        .fd = fd, .idle_since_ns = idle_since_ns, .segments = segments, .arena = {.limit = ARENA_LIMIT}};
 	while (wait_for_request(&conn) && read_request(&conn) && serve_request(&conn))
 		kv_arena_reset(&conn.arena, ARENA_KEEP);
 	kv_arena_free(&conn.arena);

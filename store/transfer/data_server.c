@@ -26,6 +26,7 @@
 #define ACCEPT_CHECK_MS  10000
 #define ACCEPT_PAUSE_MS  100
 #define KEEPALIVE_IDLE_S 60
+#define IDLE_NS          KV_NS_PER_S /* a peer that has sent nothing for so long hardly sends right now */
 
 /* One accepted connection and its thread. */
 struct served {
@@ -33,7 +34,9 @@ struct served {
 	struct data_server *server;
 	pthread_t thread;
 	int fd;
-	bool ended; /* the thread is about to return: join it */
+	_Atomic uint64_t idle_since_ns;
+	bool leaving; /* its place is another's */
+	bool ended;   /* the thread is about to return: join it */
 };
 
 struct data_server {
@@ -42,7 +45,7 @@ struct data_server {
 	pthread_t acceptor;
 	pthread_mutex_t lock; /* of what follows */
 	struct served *connections;
-	uint32_t count;
+	uint32_t count; /* of those that are not leaving */
 	bool stopping;
 };
 
@@ -53,7 +56,7 @@ static void *serve(void *arg)
 	struct served *self = arg;
 	struct data_server *server = self->server;
 
-	data_conn_serve(self->fd, server->segments);
+	data_conn_serve(self->fd, server->segments, &self->idle_since_ns);
 	pthread_mutex_lock(&server->lock);
 	shutdown(self->fd, SHUT_RDWR);
 	close(self->fd);
@@ -77,7 +80,7 @@ static struct served *take_off(struct data_server *server, bool all)
 		*link = conn->next;
 		conn->next = taken;
 		taken = conn;
-		server->count--;
+		server->count -= !conn->leaving;
 	}
 	pthread_mutex_unlock(&server->lock);
 	return taken;
@@ -112,16 +115,37 @@ static void set_options(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 }
 
+/* Ends the connection that has been idle longest. False: none has been long enough to be unused. */
+static bool make_place_locked(struct data_server *server)
+{
+	struct served *longest = NULL;
+	uint64_t since = kv_now_ns() - IDLE_NS;
+	for (struct served *conn = server->connections; conn; conn = conn->next) {
+		uint64_t idle_since = atomic_load(&conn->idle_since_ns);
+		if (conn->leaving || conn->fd < 0 || idle_since == 0 || idle_since >= since)
+			continue;
+		since = idle_since;
+		longest = conn;
+	}
+	if (!longest)
+		return false;
+	longest->leaving = true;
+	server->count--;
+	shutdown(longest->fd, SHUT_RDWR);
+	return true;
+}
+
 /* Called with the lock held: the thread finds its list entry complete. */
 static bool adopt_locked(struct data_server *server, int fd)
 {
-	if (server->stopping || server->count >= DATA_SERVER_CONNECTIONS)
+	if (server->count >= DATA_SERVER_CONNECTIONS && !make_place_locked(server))
 		return false;
 	struct served *conn = calloc(1, sizeof(*conn));
 	if (!conn)
 		return false;
 	conn->server = server;
 	conn->fd = fd;
+	atomic_store(&conn->idle_since_ns, kv_now_ns());
 	if (!start_thread(conn)) {
 		free(conn);
 		return false;
@@ -144,11 +168,13 @@ static void accept_one(struct data_server *server)
 	}
 	set_options(fd);
 	pthread_mutex_lock(&server->lock);
-	bool adopted = adopt_locked(server, fd);
+	bool stopping = server->stopping;
+	bool adopted = !stopping && adopt_locked(server, fd);
 	pthread_mutex_unlock(&server->lock);
 	if (!adopted) {
-		kv_warn("data server: a connection is refused: %u connections at most, or no memory",
-		        DATA_SERVER_CONNECTIONS);
+		if (!stopping)
+			kv_warn("data server: a connection is refused: %u busy connections, or no memory",
+			        DATA_SERVER_CONNECTIONS);
 		close(fd);
 	}
 }

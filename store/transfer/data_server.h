@@ -2,6 +2,8 @@
 /*
  * Serves peers' reads and writes of the local segments over TCP: straight from and into their memory. One
  * thread per connection; a peer that stalls, lies or sends garbage loses its connection and harms no other.
+ * Peers keep connections for their next call: where there are DATA_SERVER_CONNECTIONS, a new one takes the place of
+ * the one that has been idle longest, and is refused only if none has been for a second.
  */
 #ifndef KV_DATA_SERVER_H
 #define KV_DATA_SERVER_H

@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "store/transfer/data_server.h"
 #include "store/wire/wire.h"
 
 #define MIB ((size_t)1 << 20)
@@ -540,6 +542,42 @@ static int receive_status(int fd)
 	return status;
 }
 
+/* As many connections as a data server takes, all idle: the next peer gets the place of one of them. */
+static void idle_connections_keep_nobody_out(void **state)
+{
+	enum { STRANGERS = DATA_SERVER_CONNECTIONS + 50 };
+	(void)state;
+	static int fds[STRANGERS];
+	struct rlimit files;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	if (files.rlim_max < 2 * STRANGERS) {
+		print_message("SKIP: %d descriptors are needed\n", 2 * STRANGERS);
+		skip();
+	}
+	files.rlim_cur = 2 * STRANGERS; /* the worker inherits it */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	struct process master = start_master(NULL, NULL, NULL);
+	struct process worker = start_worker(master.address, 16);
+	for (int i = 0; i < STRANGERS; i++)
+		fds[i] = connect_to(worker.address);
+	sleep_ms(1100); /* idle for long enough */
+	kvstore_t *stores[4];
+	for (int i = 0; i < 4; i++) {
+		stores[i] = open_store(master.address, 0, 0);
+		assert_int_equal(put_object(stores[i], "k", 100000, 2), 0);
+		assert_int_equal(get_object(stores[i], "k", 100000, 2), 100000);
+	}
+	/* and those that are in use stay */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(get_object(stores[i], "k", 100000, 2), 100000);
+	for (int i = 0; i < 4; i++)
+		close_store(stores[i]);
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	assert_int_equal(stop_process(&worker), 0);
+	assert_int_equal(stop_process(&master), 0);
+}
+
 static void strangers_at_the_data_port(void **state)
 {
 	(void)state;
@@ -717,6 +755,7 @@ int main(int argc, char **argv)
 	        FAULT(lease_ends_during_a_copy),
 	        FAULT(forked_child_fails_cleanly),
 	        FAULT(strangers_at_the_data_port),
+	        FAULT(idle_connections_keep_nobody_out),
 	        FAULT(many_threads),
 	        FAULT(close_under_load),
 	};
