@@ -26,6 +26,21 @@ static void end_call(struct kv_arena **arena)
 }
 #define CALL_ARENA(arena) struct kv_arena *arena __attribute__((cleanup(end_call))) = kv_arena_thread()
 
+/* A call that did not run: a caller that looks at the results alone must not find what he had put there. */
+static int fill_int(int status, int *results, size_t count)
+{
+	for (size_t i = 0; status < 0 && results && i < count; i++)
+		results[i] = status;
+	return status;
+}
+
+static int fill_int64(int status, int64_t *results, size_t count)
+{
+	for (size_t i = 0; status < 0 && results && i < count; i++)
+		results[i] = status;
+	return status;
+}
+
 /* --- conversions -------------------------------------------------------------------------------------------- */
 
 static struct rc_key make_key(const char *text)
@@ -180,10 +195,11 @@ int kvstore_batch_put_from(kvstore_t *store, const char *const *keys, void *cons
 	CALL_ARENA(arena);
 	struct rc_config placed;
 	if (!store)
-		return KV_INTERNAL_ERROR;
+		return fill_int(KV_INTERNAL_ERROR, results, count);
 	make_config(&placed, arena, config);
-	return rc_batch_put_from(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
-	                         make_bufs(arena, buffers, sizes, count), count, &placed, results);
+	int status = rc_batch_put_from(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
+	                               make_bufs(arena, buffers, sizes, count), count, &placed, results);
+	return fill_int(status, results, count);
 }
 
 int kvstore_batch_put_from_multi_buffers(kvstore_t *store, const char *const *keys, void *const *const *bufs,
@@ -193,10 +209,11 @@ int kvstore_batch_put_from_multi_buffers(kvstore_t *store, const char *const *ke
 	CALL_ARENA(arena);
 	struct rc_config placed;
 	if (!store)
-		return KV_INTERNAL_ERROR;
+		return fill_int(KV_INTERNAL_ERROR, results, count);
 	make_config(&placed, arena, config);
-	return rc_batch_put_multi(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
-	                          make_lists(arena, bufs, sizes, nbufs, count), count, &placed, results);
+	int status = rc_batch_put_multi(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
+	                                make_lists(arena, bufs, sizes, nbufs, count), count, &placed, results);
+	return fill_int(status, results, count);
 }
 
 /* --- get ------------------------------------------------------------------------------------------------------- */
@@ -213,9 +230,10 @@ int kvstore_batch_get_into(kvstore_t *store, const char *const *keys, void *cons
 {
 	CALL_ARENA(arena);
 	if (!store)
-		return KV_INTERNAL_ERROR;
-	return rc_batch_get_into(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
-	                         make_bufs(arena, buffers, sizes, count), count, results);
+		return fill_int64(KV_INTERNAL_ERROR, results, count);
+	int status = rc_batch_get_into(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
+	                               make_bufs(arena, buffers, sizes, count), count, results);
+	return fill_int64(status, results, count);
 }
 
 int kvstore_batch_get_into_multi_buffers(kvstore_t *store, const char *const *keys, void *const *const *bufs,
@@ -224,9 +242,10 @@ int kvstore_batch_get_into_multi_buffers(kvstore_t *store, const char *const *ke
 {
 	CALL_ARENA(arena);
 	if (!store)
-		return KV_INTERNAL_ERROR;
-	return rc_batch_get_into_multi(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
-	                               make_lists(arena, bufs, sizes, nbufs, count), count, results);
+		return fill_int64(KV_INTERNAL_ERROR, results, count);
+	int status = rc_batch_get_into_multi(client_of(store), kv_op_id_new(), make_keys(arena, keys, count),
+	                                     make_lists(arena, bufs, sizes, nbufs, count), count, results);
+	return fill_int64(status, results, count);
 }
 
 static void *allocate(void *ctx, size_t size)
@@ -262,8 +281,10 @@ int kvstore_batch_is_exist(kvstore_t *store, const char *const *keys, size_t cou
 {
 	CALL_ARENA(arena);
 	if (!store)
-		return KV_INTERNAL_ERROR;
-	return rc_batch_is_exist(client_of(store), kv_op_id_new(), make_keys(arena, keys, count), count, results);
+		return fill_int(KV_INTERNAL_ERROR, results, count);
+	int status =
+	        rc_batch_is_exist(client_of(store), kv_op_id_new(), make_keys(arena, keys, count), count, results);
+	return fill_int(status, results, count);
 }
 
 int64_t kvstore_get_size(kvstore_t *store, const char *key)

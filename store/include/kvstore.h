@@ -4,7 +4,8 @@
  *
  * Results: 0 (or a count) on success, a negative kv_status (kvstore_status.h) on failure. Batch calls
  * return 0 when the call ran and put one result per key into results; a failed key fails alone.
- * A NULL store, key array or results array gives -1 (KV_INTERNAL_ERROR). Strings are not kept.
+ * A batch call that did not run has its code in every result as well.
+ * A NULL store, key array or results array, or no memory, gives -1 (KV_INTERNAL_ERROR). Strings are not kept.
  * Keys are 1 to 4096 bytes; others give KV_INVALID_PARAMS for that key.
  * A call takes at most 262144 keys, and 64 MiB of keys where the master is another process; beyond that every
  * key gives KV_INVALID_PARAMS.

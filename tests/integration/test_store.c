@@ -246,7 +246,19 @@ static void nulls_and_empty_lists(void **state)
 	assert_int_equal(kvstore_batch_put_from_multi_buffers(store, NULL, NULL, NULL, NULL, 2, NULL, codes), -1);
 	assert_int_equal(kvstore_batch_is_exist(store, keys, 2, NULL), -1);
 	assert_int_equal(kvstore_batch_get_replica_desc(store, keys, 2, NULL), -1);
+	/* a call that did not run leaves nothing in the results that looks like an answer */
+	codes[0] = codes[1] = 0;
 	assert_int_equal(kvstore_batch_is_exist(NULL, keys, 2, codes), -1);
+	assert_true(codes[0] == -1 && codes[1] == -1);
+	codes[0] = codes[1] = 0;
+	assert_int_equal(kvstore_batch_put_from(store, NULL, NULL, NULL, 2, NULL, codes), -1);
+	assert_true(codes[0] == -1 && codes[1] == -1);
+	lengths[0] = lengths[1] = 0;
+	assert_int_equal(kvstore_batch_get_into(store, NULL, NULL, NULL, 2, lengths), -1);
+	assert_true(lengths[0] == -1 && lengths[1] == -1);
+	lengths[0] = lengths[1] = 0;
+	assert_int_equal(kvstore_batch_get_into_multi_buffers(NULL, keys, NULL, NULL, NULL, 2, lengths), -1);
+	assert_true(lengths[0] == -1 && lengths[1] == -1);
 	assert_int_equal(kvstore_batch_put_from_multi_buffers(store, keys, NULL, NULL, NULL, 0, NULL, codes), 0);
 	assert_int_equal(kvstore_batch_get_into_multi_buffers(store, keys, NULL, NULL, NULL, 0, lengths), 0);
 	assert_int_equal(kvstore_batch_is_exist(store, keys, 0, codes), 0);
