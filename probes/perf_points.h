@@ -12,7 +12,8 @@
  *       return 0;
  *   }                                                   // end: fires whatever the way out
  *
- * A scope ends with its block (attribute cleanup), so no return, goto or break can leave it open. It
+ * A scope ends with its block (attribute cleanup), so no return, goto or break can leave it open (only what is
+ * driven by events, like a connect under way, begins and ends by PERF_BEGIN and PERF_END). It
  * starts out as failed (rc KV_INTERNAL_ERROR, every key failed): a way out that forgets to say its
  * result is seen as a failure, never as a success.
  *
@@ -98,6 +99,10 @@ KVP_INLINE int64_t perf_result(struct perf_scope *scope, uint64_t bytes, uint64_
 #include "perf_points.def"
 #undef PERF_POINT
 
+/* The same in two halves, for what ends in another function than it began in; who holds the scope ends it once. */
+#define PERF_BEGIN(NAME, op_id, n_keys, bytes_offered) perf_begin_##NAME((op_id), (n_keys), (bytes_offered), false)
+#define PERF_END(NAME, scope)                          perf_end_##NAME(scope)
+
 /* True while someone watches NAME__start: only then are bytes_offered worth adding up for it alone. */
 #define PERF_START_WATCHED(NAME) KVP_UNLIKELY(kvp_watched_##NAME >> 16)
 
@@ -128,6 +133,9 @@ KVP_INLINE void perf_end_none(struct perf_scope *scope)
 #define PERF_SCOPE_TIMED(NAME, var, op, keys, bytes_offered, timed)                                                  \
 	struct perf_scope var __attribute__((cleanup(perf_end_none), unused)) = {                                    \
 	        .op_id = (op), .n_keys = (keys), .start_ns = (timed) ? perf_clock_ns() : ((void)(bytes_offered), 0)}
+#define PERF_BEGIN(NAME, op, keys, bytes_offered)                                                                    \
+	((void)(bytes_offered), (struct perf_scope){.op_id = (op), .n_keys = (keys)})
+#define PERF_END(NAME, scope) perf_end_none(scope)
 KVP_INLINE bool perf_op_log_watched(void)
 {
 	return false;

@@ -159,43 +159,83 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
 	}
 }
 
-static int connect_to(const struct addrinfo *address, uint64_t deadline_ns)
+/* A socket with its connect begun, or -1. */
+static int begin_with(const struct addrinfo *address)
 {
 	int fd = kv_keep_off_stdio(socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (fd < 0) {
 		kv_warn("no socket: %s", strerror(errno));
-		return KV_RPC_FAIL;
+		return -1;
 	}
 	int on = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	int status = KV_OK;
 	/* An interrupted connect goes on by itself, like one in progress. */
-	if (connect(fd, address->ai_addr, address->ai_addrlen) && errno != EISCONN)
-		status = errno == EINPROGRESS || errno == EINTR ? wait_for(fd, POLLOUT, deadline_ns) : KV_RPC_FAIL;
-	int error = 0;
-	socklen_t len = sizeof(error);
-	if (status == KV_OK && (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) || error))
-		status = KV_RPC_FAIL;
-	if (status != KV_OK) {
-		close(fd);
-		return status;
+	if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS || errno == EINTR)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Begin with the next address that takes it; false: there is none, and nothing is left to give up. */
+static bool try_next(struct kv_connecting *connecting)
+{
+	connecting->fd = -1;
+	while (connecting->fd < 0 && connecting->next) {
+		connecting->fd = begin_with(connecting->next);
+		connecting->next = connecting->next->ai_next;
 	}
-	return fd;
+	if (connecting->fd < 0)
+		freeaddrinfo(connecting->list);
+	return connecting->fd >= 0;
+}
+
+int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to)
+{
+	connecting->list = connecting->next = resolve(to->host, to->port, 0);
+	return connecting->list && try_next(connecting) ? KV_OK : KV_RPC_FAIL;
+}
+
+bool kv_connect_step(struct kv_connecting *connecting, int *result)
+{
+	for (;;) {
+		struct pollfd poller = {.fd = connecting->fd, .events = POLLOUT};
+		if (poll(&poller, 1, 0) <= 0)
+			return false;
+		int error = 0;
+		socklen_t len = sizeof(error);
+		if (getsockopt(connecting->fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && !error) {
+			freeaddrinfo(connecting->list);
+			*result = connecting->fd;
+			return true;
+		}
+		close(connecting->fd);
+		if (!try_next(connecting)) {
+			*result = KV_RPC_FAIL;
+			return true;
+		}
+	}
+}
+
+void kv_connect_give_up(struct kv_connecting *connecting)
+{
+	close(connecting->fd);
+	freeaddrinfo(connecting->list);
 }
 
 int kv_connect(const struct kv_hostport *to, uint64_t deadline_ns)
 {
-	struct addrinfo *list = resolve(to->host, to->port, 0);
-	if (!list)
-		return KV_RPC_FAIL;
-	int result = KV_RPC_FAIL;
-	for (const struct addrinfo *address = list; address && result < 0; address = address->ai_next) {
-		result = connect_to(address, deadline_ns);
-		if (result == KV_RPC_TIMEOUT)
-			break;
+	struct kv_connecting connecting;
+	int result = kv_connect_begin(&connecting, to);
+	if (result)
+		return result;
+	while (!kv_connect_step(&connecting, &result)) {
+		int status = wait_for(connecting.fd, POLLOUT, deadline_ns);
+		if (status) {
+			kv_connect_give_up(&connecting);
+			return status;
+		}
 	}
-	freeaddrinfo(list);
 	return result;
 }
 

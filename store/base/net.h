@@ -27,6 +27,18 @@ void kv_hostport_format(char out[KV_ENDPOINT_MAX], const struct kv_hostport *hp)
 int kv_listen(const char *host, uint16_t port, uint16_t *bound);
 /* Connected socket, TCP_NODELAY, keepalive. fd, or a negative status. */
 int kv_connect(const struct kv_hostport *to, uint64_t deadline_ns);
+/* The same without waiting: begin, then step whenever fd may be writable, until step says that it is over. */
+struct addrinfo;
+struct kv_connecting {
+	struct addrinfo *list, *next; /* the addresses of the name, and which is tried next */
+	int fd;
+};
+/* KV_OK: under way. Else it is over already. */
+int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to);
+/* False: not yet; poll fd for POLLOUT. True: over, *result is the socket or a negative status. */
+bool kv_connect_step(struct kv_connecting *connecting, int *result);
+/* Ends what is under way. */
+void kv_connect_give_up(struct kv_connecting *connecting);
 /* Close with a reset: what was sent and not read yet is worth nothing any more, and the peer is to know. */
 void kv_close_abruptly(int fd);
 /* All of it or a negative status. */

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "kvstore_status.h"
-#include "probes/perf_points.h"
 #include "store/base/clock.h"
 #include "store/base/log.h"
 #include "store/base/net.h"
@@ -34,12 +33,6 @@ void tcp_conn_close(struct tcp_conn *conn)
 	/* shutdown as well: a forked child may hold the descriptor too, and the peer must see the end now. */
 	shutdown(conn->fd, SHUT_RDWR);
 	close(conn->fd);
-	free(conn);
-}
-
-void tcp_conn_abort(struct tcp_conn *conn)
-{
-	kv_close_abruptly(conn->fd);
 	free(conn);
 }
 
@@ -76,35 +69,76 @@ static int parse_endpoint(struct kv_hostport *out, struct kv_str endpoint)
 	return kv_hostport_parse(out, text) || out->port == 0 ? KV_INVALID_PARAMS : KV_OK;
 }
 
-static struct tcp_conn *tcp_connect(struct tcp_pool *pool, struct kv_str endpoint, uint64_t op_id,
-                                    uint64_t deadline_ns)
+/* The one end of every connect. result: the socket or a negative status. */
+static int connect_is_over(struct tcp_conn *conn, int result)
 {
-	PERF_SCOPE(TCP_CONNECT, perf, op_id, 0, 0);
-	struct kv_hostport to;
-	uint64_t limit = kv_now_ns() + pool->connect_ns;
+	int status = result < 0 ? result : KV_OK;
+	conn->is_connecting = false;
+	conn->fd = result < 0 ? -1 : result;
+	perf_result(&conn->connect_perf, 0, 0, status);
+	PERF_END(TCP_CONNECT, &conn->connect_perf);
+	if (status)
+		kv_warn("cannot connect to %.*s: %s", (int)conn->endpoint_len, conn->endpoint,
+		        status == KV_RPC_TIMEOUT      ? "timed out"
+		        : status == KV_INVALID_PARAMS ? "bad address"
+		                                      : "refused");
+	return status;
+}
 
-	int fd = parse_endpoint(&to, endpoint);
-	if (fd == KV_OK)
-		fd = kv_connect(&to, limit < deadline_ns ? limit : deadline_ns);
-	if (fd < 0) {
-		perf_result(&perf, 0, 0, fd);
-		kv_warn("cannot connect to %.*s: %s", (int)endpoint.len, endpoint.ptr,
-		        fd == KV_RPC_TIMEOUT      ? "timed out"
-		        : fd == KV_INVALID_PARAMS ? "bad address"
-		                                  : "refused");
-		return NULL;
-	}
+static int begin_connect(struct tcp_conn *conn, struct kv_str endpoint)
+{
+	struct kv_hostport to;
+	int status = parse_endpoint(&to, endpoint);
+	if (status == KV_OK)
+		status = kv_connect_begin(&conn->connecting, &to);
+	if (status)
+		return connect_is_over(conn, status);
+	conn->fd = conn->connecting.fd;
+	return KV_OK;
+}
+
+static struct tcp_conn *new_conn(const struct tcp_pool *pool, struct kv_str endpoint, uint64_t op_id,
+                                 uint64_t deadline_ns)
+{
 	struct tcp_conn *conn = malloc(sizeof(*conn) + endpoint.len);
-	if (!conn) {
-		close(fd);
+	if (!conn)
 		return NULL;
-	}
-	conn->next = NULL;
-	conn->fd = fd;
-	conn->endpoint_len = endpoint.len;
+	uint64_t limit = kv_now_ns() + pool->connect_ns;
+	*conn = (struct tcp_conn){.fd = -1,
+	                          .is_connecting = true,
+	                          .connect_until_ns = limit < deadline_ns ? limit : deadline_ns,
+	                          .connect_perf = PERF_BEGIN(TCP_CONNECT, op_id, 0, 0),
+	                          .endpoint_len = endpoint.len};
 	memcpy(conn->endpoint, endpoint.ptr, endpoint.len);
-	perf_result(&perf, 0, 0, KV_OK);
-	return conn;
+	if (begin_connect(conn, endpoint) == KV_OK)
+		return conn;
+	free(conn);
+	return NULL;
+}
+
+int tcp_conn_step(struct tcp_conn *conn)
+{
+	int result;
+	if (!conn->is_connecting)
+		return KV_OK;
+	if (kv_connect_step(&conn->connecting, &result))
+		return connect_is_over(conn, result);
+	conn->fd = conn->connecting.fd;
+	if (kv_now_ns() < conn->connect_until_ns)
+		return TCP_CONN_PENDING;
+	kv_connect_give_up(&conn->connecting);
+	return connect_is_over(conn, KV_RPC_TIMEOUT);
+}
+
+void tcp_conn_abort(struct tcp_conn *conn)
+{
+	if (conn->is_connecting) {
+		kv_connect_give_up(&conn->connecting);
+		connect_is_over(conn, KV_RPC_TIMEOUT);
+	} else if (conn->fd >= 0) {
+		kv_close_abruptly(conn->fd);
+	}
+	free(conn);
 }
 
 struct tcp_conn *tcp_pool_take(struct tcp_pool *pool, struct kv_str endpoint, uint64_t op_id, uint64_t deadline_ns)
@@ -112,7 +146,7 @@ struct tcp_conn *tcp_pool_take(struct tcp_pool *pool, struct kv_str endpoint, ui
 	struct tcp_conn *conn;
 	while ((conn = take_idle(pool, endpoint)) && !tcp_is_quiet(conn->fd))
 		tcp_conn_close(conn);
-	return conn ? conn : tcp_connect(pool, endpoint, op_id, deadline_ns);
+	return conn ? conn : new_conn(pool, endpoint, op_id, deadline_ns);
 }
 
 void tcp_pool_give(struct tcp_pool *pool, struct tcp_conn *conn)

@@ -10,13 +10,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "probes/perf_points.h"
 #include "store/base/bytes.h"
+#include "store/base/net.h"
 
 #define TCP_POOL_IDLE_MAX 256
 
 struct tcp_conn {
 	struct tcp_conn *next;
 	int fd;
+	bool is_connecting; /* then the rest of these says how far it is */
+	struct kv_connecting connecting;
+	uint64_t connect_until_ns;
+	struct perf_scope connect_perf;
 	uint32_t endpoint_len;
 	char endpoint[];
 };
@@ -30,9 +36,14 @@ struct tcp_pool {
 
 void tcp_pool_init(struct tcp_pool *pool, uint64_t connect_ns);
 void tcp_pool_destroy(struct tcp_pool *pool);
-/* An idle connection to the endpoint or a new one; NULL: the peer cannot be reached (logged). */
+/* An idle connection to the endpoint or a new one, which may still be connecting: nothing here waits for it, so that
+ * no peer that is gone holds up the others. NULL: the peer cannot be reached (logged). */
 struct tcp_conn *tcp_pool_take(struct tcp_pool *pool, struct kv_str endpoint, uint64_t op_id, uint64_t deadline_ns);
 void tcp_pool_give(struct tcp_pool *pool, struct tcp_conn *conn);
+/* KV_OK: connected. TCP_CONN_PENDING: poll fd for POLLOUT, until connect_until_ns at most. Negative: cannot be
+ * reached (logged). */
+#define TCP_CONN_PENDING 1
+int tcp_conn_step(struct tcp_conn *conn);
 void tcp_conn_close(struct tcp_conn *conn);
 /* Close with a reset, so that the peer stops moving what it has of an unfinished transfer. */
 void tcp_conn_abort(struct tcp_conn *conn);

@@ -253,9 +253,9 @@ int transfer_submit(struct transfer *transfer, struct transfer_request *requests
                     uint64_t deadline_ns, struct kv_arena *arena, struct transfer_batch **out)
 {
 	struct transfer_batch *batch = kv_arena_calloc(arena, 1, sizeof(*batch));
-	struct group *groups = kv_arena_calloc(arena, count, sizeof(*groups));
-	uint32_t *member_of = kv_arena_calloc(arena, count, sizeof(*member_of));
-	struct transfer_request **pointers = kv_arena_calloc(arena, count, sizeof(struct transfer_request *));
+	struct group *groups = kv_arena_alloc(arena, count * sizeof(*groups));
+	uint32_t *member_of = kv_arena_alloc(arena, count * sizeof(*member_of));
+	struct transfer_request **pointers = kv_arena_alloc(arena, count * sizeof(struct transfer_request *));
 	uint32_t n_groups = 0;
 
 	if (!batch || !groups || !member_of || !pointers)

@@ -126,9 +126,9 @@ static int make_frames(struct tcp_job *job, size_t count, uint64_t op_id)
 	size_t fragments = 0;
 	for (size_t i = 0; i < count; i++)
 		fragments += job->requests[i]->local.count;
-	job->frames = kv_arena_calloc(job->arena, count, sizeof(*job->frames));
-	job->out.iov = kv_arena_calloc(job->arena, count + fragments, sizeof(struct iovec));
-	struct iovec *data = kv_arena_calloc(job->arena, fragments, sizeof(struct iovec));
+	job->frames = kv_arena_alloc(job->arena, count * sizeof(*job->frames));
+	job->out.iov = kv_arena_alloc(job->arena, (count + fragments) * sizeof(struct iovec));
+	struct iovec *data = kv_arena_alloc(job->arena, fragments * sizeof(struct iovec));
 	if (!job->frames || !job->out.iov || !data)
 		return KV_INTERNAL_ERROR;
 	job->n_frames = cut_into_frames(job, count);
@@ -169,8 +169,14 @@ static int submit(void *priv, struct transfer_request **requests, size_t count, 
 	if (!job->conn)
 		return KV_TRANSFER_FAIL;
 	expect(job, REPLY_HEADER, job->reply, KVW_HEADER_SIZE);
+	status = tcp_conn_step(job->conn);
+	if (status < 0) {
+		tcp_conn_abort(job->conn);
+		return KV_TRANSFER_FAIL;
+	}
 	/* The owner starts now, while the other jobs are made. */
-	sg_send(job->conn->fd, &job->out);
+	if (status == KV_OK)
+		sg_send(job->conn->fd, &job->out);
 	*out = job;
 	return KV_OK;
 }
@@ -264,6 +270,13 @@ enum turn { TURN_MORE, TURN_BLOCKED, TURN_ENDED };
 static enum turn take_turn(struct tcp_pool *pool, struct tcp_job *job)
 {
 	ssize_t total = 0;
+	int connected = tcp_conn_step(job->conn);
+	if (connected < 0) {
+		end_job(pool, job, false);
+		return TURN_ENDED;
+	}
+	if (connected == TCP_CONN_PENDING)
+		return TURN_BLOCKED;
 	while (total < TURN_BYTES) {
 		ssize_t sent = job->out.count ? sg_send(job->conn->fd, &job->out) : 0;
 		ssize_t received = sg_recv(job->conn->fd, &job->in);
@@ -285,9 +298,10 @@ static enum turn take_turn(struct tcp_pool *pool, struct tcp_job *job)
 	return TURN_MORE;
 }
 
-/* One turn for every open job. Returns how many wait for their sockets; *more: some had not enough. */
+/* One turn for every open job. Returns how many wait for their sockets; *more: some had not enough; *until_ns: comes
+ * down to when the first connect has to be given up. */
 static nfds_t turn_of_each(struct tcp_pool *pool, struct tcp_job **jobs, size_t *count, struct pollfd *waiters,
-                           bool *more)
+                           bool *more, uint64_t *until_ns)
 {
 	nfds_t waiting = 0;
 	size_t open = 0;
@@ -300,6 +314,8 @@ static nfds_t turn_of_each(struct tcp_pool *pool, struct tcp_job **jobs, size_t 
 		jobs[open++] = job;
 		if (turn == TURN_MORE)
 			*more = true;
+		if (job->conn->is_connecting && job->conn->connect_until_ns < *until_ns)
+			*until_ns = job->conn->connect_until_ns;
 		waiters[waiting++] = (struct pollfd){.fd = job->conn->fd,
 		                                     .events = (short)(POLLIN | (job->out.count ? POLLOUT : 0))};
 	}
@@ -322,10 +338,11 @@ static void wait_for_jobs(void *priv, void **handles, size_t count, uint64_t dea
 	for (size_t i = 0; i < count; i++)
 		jobs[i] = handles[i];
 	for (;;) {
-		nfds_t waiting = turn_of_each(priv, jobs, &count, waiters, &more);
+		uint64_t until_ns = deadline_ns;
+		nfds_t waiting = turn_of_each(priv, jobs, &count, waiters, &more, &until_ns);
 		if (count == 0 || kv_now_ns() >= deadline_ns)
 			break;
-		if (!more && poll(waiters, waiting, kv_ms_until(deadline_ns)) < 0 && errno != EINTR)
+		if (!more && poll(waiters, waiting, kv_ms_until(until_ns)) < 0 && errno != EINTR)
 			break;
 	}
 	for (size_t i = 0; i < count; i++) {

@@ -11,8 +11,8 @@ import tracer
 from probe_elf import BUILD, REPO, Binary, perf_points, product_binaries, tool
 
 NOPROBES = REPO / "build-noprobes"
-# PERF_SCOPE and its variants; the macros' own definitions live in probes/, which is not searched.
-SCOPE_USE = re.compile(r"\bPERF_SCOPE(?:_TIMED)?\(\s*([A-Z][A-Z0-9_]*)\s*(##)?")
+# PERF_SCOPE, its variants and PERF_BEGIN; the macros' own definitions live in probes/, which is not searched.
+SCOPE_USE = re.compile(r"\bPERF_(?:SCOPE|SCOPE_TIMED|BEGIN)\(\s*([A-Z][A-Z0-9_]*)\s*(##)?")
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 
 

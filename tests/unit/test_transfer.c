@@ -3,6 +3,7 @@
 #include "kv_cmocka.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -519,6 +520,79 @@ static void a_slow_owner_holds_up_no_other(void **state)
 	close_owner(&owner);
 }
 
+/* A listener whose queue is full: it answers no connect, like a host that is gone. */
+struct black_hole {
+	int listen_fd, queued[8];
+	char endpoint[32];
+};
+
+static void open_black_hole(struct black_hole *hole)
+{
+	struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(name);
+	hole->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(hole->listen_fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(hole->listen_fd, 0), 0);
+	assert_int_equal(getsockname(hole->listen_fd, (struct sockaddr *)&name, &len), 0);
+	snprintf(hole->endpoint, sizeof(hole->endpoint), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+	for (size_t i = 0; i < sizeof(hole->queued) / sizeof(*hole->queued); i++) {
+		hole->queued[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		assert_true(hole->queued[i] >= 0);
+		if (connect(hole->queued[i], (struct sockaddr *)&name, sizeof(name)))
+			assert_int_equal(errno, EINPROGRESS);
+	}
+}
+
+static void close_black_hole(struct black_hole *hole)
+{
+	for (size_t i = 0; i < sizeof(hole->queued) / sizeof(*hole->queued); i++)
+		close(hole->queued[i]);
+	close(hole->listen_fd);
+}
+
+/* Owners that cannot be connected to, asked first, take none of the time of another one; with a limit of its own for
+ * connects, the batch ends long before its deadline. */
+static void an_owner_that_is_gone_holds_up_no_other(void **state)
+{
+	(void)state;
+	struct black_hole holes[2];
+	struct transfer_target gone[2];
+	struct owner owner = open_owner();
+	owner.target.endpoint = kv_str(owner.endpoint);
+	uint8_t memory[3][1000];
+	struct kv_buf bufs[3];
+	struct transfer_request requests[3];
+	for (size_t i = 0; i < 3; i++)
+		bufs[i] = (struct kv_buf){memory[i], sizeof(memory[i])};
+	for (size_t i = 0; i < 2; i++) {
+		open_black_hole(&holes[i]);
+		gone[i] = (struct transfer_target){.segment = {1, i},
+		                                   .endpoint = kv_str(holes[i].endpoint),
+		                                   .size = SIZE,
+		                                   .transports = KV_VIA_TCP};
+	}
+	for (int round = 0; round < 2; round++) {
+		/* first the batch's deadline ends the connects, then their own limit does */
+		setenv("MC_RPC_CONNECT_TIMEOUT_MS", round ? "300" : "600000", 1);
+		struct transfer *client = open_client();
+		unsetenv("MC_RPC_CONNECT_TIMEOUT_MS");
+		for (size_t i = 0; i < 3; i++)
+			requests[i] = (struct transfer_request){.direction = TRANSFER_READ,
+			                                        .target = i < 2 ? &gone[i] : &owner.target,
+			                                        .local = {&bufs[i], 1}};
+		uint64_t begin = kv_now_ns();
+		run(client, requests, 3, round ? LIMIT_NS : 3 * KV_NS_PER_S);
+		assert_true(kv_now_ns() - begin < LIMIT_NS);
+		assert_int_equal(requests[0].status, KV_TRANSFER_FAIL);
+		assert_int_equal(requests[1].status, KV_TRANSFER_FAIL);
+		assert_int_equal(requests[2].status, KV_OK);
+		transfer_destroy(client);
+	}
+	close_black_hole(&holes[0]);
+	close_black_hole(&holes[1]);
+	close_owner(&owner);
+}
+
 /* Every split of a batch into frames arrives where it should. */
 static void many_requests(void **state)
 {
@@ -572,6 +646,7 @@ int main(void)
 	        cmocka_unit_test(misbehaving_owners),
 	        cmocka_unit_test(a_babbling_connection_is_dropped),
 	        cmocka_unit_test(a_slow_owner_holds_up_no_other),
+	        cmocka_unit_test(an_owner_that_is_gone_holds_up_no_other),
 	        cmocka_unit_test(many_requests),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
