@@ -8,6 +8,9 @@
 #include "store/base/log.h"
 #include "store/client/client_rpc.h"
 
+/* That a revoke takes at most once the master did not answer the put's start. */
+#define REVOKE_LIMIT_NS KV_NS_PER_S
+
 /* A put on its way. The lists are of objects, each a subset of the one before. */
 struct put {
 	struct client_call *call;
@@ -17,6 +20,7 @@ struct put {
 	struct client_members started; /* allocated: these must be completed or revoked */
 	struct client_members written;
 	struct client_members failed;      /* allocated, not to be completed */
+	bool unanswered;                   /* whether failed were allocated is not known */
 	struct transfer_request *requests; /* the started objects' replicas, in order */
 	size_t n_requests;
 	struct transfer_batch *batch;
@@ -109,9 +113,12 @@ static void put_start(struct put *put, uint16_t type)
 		status = client_take_replicas(call, &put->offered, message);
 	if (status) {
 		client_fail_members(&put->offered, status);
-		return;
+		put->unanswered = status == KV_RPC_TIMEOUT;
 	}
-	for (uint32_t i = 0; i < put->offered.count; i++)
+	/* What the master may have begun all the same would make others' puts of these keys look done. */
+	for (uint32_t i = 0; put->unanswered && i < put->offered.count; i++)
+		put->failed.list[put->failed.count++] = put->offered.list[i];
+	for (uint32_t i = 0; !status && i < put->offered.count; i++)
 		sort_answer(put, put->offered.list[i]);
 }
 
@@ -176,7 +183,7 @@ static void wait_for_writes(struct put *put)
 static void put_end(struct put *put, uint16_t type)
 {
 	const struct kvm_result *codes = NULL;
-	int status = client_call_keys(put->call, type, &put->written, &codes);
+	int status = client_call_keys(put->call, CLIENT_RPC_LIMIT, type, &put->written, &codes);
 	for (uint32_t i = 0; i < put->written.count; i++) {
 		struct client_object *object = put->written.list[i];
 		object->status = status ? status : codes[i].code > 0 ? KV_RPC_FAIL : codes[i].code;
@@ -188,7 +195,8 @@ static void put_revoke(struct put *put, uint16_t type, struct perf_scope *perf)
 {
 	const struct kvm_result *codes;
 	uint32_t refused = 0;
-	int status = client_call_keys(put->call, type, &put->failed, &codes);
+	uint64_t limit_ns = put->unanswered ? REVOKE_LIMIT_NS : CLIENT_RPC_LIMIT;
+	int status = client_call_keys(put->call, limit_ns, type, &put->failed, &codes);
 	int first = status;
 	for (uint32_t i = 0; i < put->failed.count; i++) {
 		int code = status ? status : codes[i].code;
@@ -196,8 +204,10 @@ static void put_revoke(struct put *put, uint16_t type, struct perf_scope *perf)
 		if (first == KV_OK)
 			first = code;
 	}
-	if (refused)
-		kv_warn("%u failed puts could not be revoked (%d); the master discards them in time", refused, first);
+	/* Of puts that may never have begun, each refusal is as good as a revoke. */
+	if (refused && (status || !put->unanswered))
+		kv_warn("%u puts that failed could not be revoked (%d); the master discards them in time", refused,
+		        first);
 	perf_set(perf, 0, put->failed.count, refused, first);
 }
 

@@ -18,7 +18,7 @@ static void query_members(struct client_call *call, uint16_t type, const struct 
 {
 	uint64_t sent_ns = kv_now_ns();
 	void *message;
-	int status = client_ask(call, type, members, &message);
+	int status = client_ask(call, CLIENT_RPC_LIMIT, type, members, &message);
 	if (status == KV_OK) {
 		const struct kvm_replicas_resp *response = message;
 		call->lease_until_ns = lease_end(sent_ns, response->lease_ms);
@@ -61,7 +61,7 @@ static void exist(struct client_call *call, uint16_t type)
 	const struct kvm_result *codes;
 	if (!begin(call, &members))
 		return;
-	int status = client_call_keys(call, type, &members, &codes);
+	int status = client_call_keys(call, CLIENT_RPC_LIMIT, type, &members, &codes);
 	for (uint32_t i = 0; i < members.count; i++)
 		members.list[i]->status = status ? status : codes[i].code > 0 ? 1 : codes[i].code;
 }

@@ -30,20 +30,22 @@ struct kvm_key *client_key_list(const struct client_call *call, const struct cli
 	return keys;
 }
 
-int client_ask(struct client_call *call, uint16_t type, const struct client_members *members, void **response)
+int client_ask(struct client_call *call, uint64_t limit_ns, uint16_t type, const struct client_members *members,
+               void **response)
 {
 	struct kvm_keys_req request = {
 	        .client = call->service->client, .keys = client_key_list(call, members), .n_keys = members->count};
 	if (!request.keys)
 		return KV_INTERNAL_ERROR;
-	return master_conn_call(call->service->master, type, call->op_id, &request, response, call->arena);
+	return master_conn_call_within(call->service->master, limit_ns, type, call->op_id, &request, response,
+	                               call->arena);
 }
 
-int client_call_keys(struct client_call *call, uint16_t type, const struct client_members *members,
+int client_call_keys(struct client_call *call, uint64_t limit_ns, uint16_t type, const struct client_members *members,
                      const struct kvm_result **codes)
 {
 	void *message;
-	int status = client_ask(call, type, members, &message);
+	int status = client_ask(call, limit_ns, type, members, &message);
 	if (status)
 		return status;
 	const struct kvm_results_resp *response = message;

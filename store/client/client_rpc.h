@@ -21,10 +21,13 @@ bool client_members_of(struct client_call *call, struct client_members *members)
 void client_fail_members(const struct client_members *members, int status);
 /* The members' keys as a list for a request; NULL without memory. */
 struct kvm_key *client_key_list(const struct client_call *call, const struct client_members *members);
+/* The limit of an RPC that has none of its own beside the connection's. */
+#define CLIENT_RPC_LIMIT UINT64_MAX
 /* Send a keys_req about the members (at least one). 0 or a negative status. */
-int client_ask(struct client_call *call, uint16_t type, const struct client_members *members, void **response);
+int client_ask(struct client_call *call, uint64_t limit_ns, uint16_t type, const struct client_members *members,
+               void **response);
 /* The same for the types that answer with one code per key. 0 or the status of the whole. */
-int client_call_keys(struct client_call *call, uint16_t type, const struct client_members *members,
+int client_call_keys(struct client_call *call, uint64_t limit_ns, uint16_t type, const struct client_members *members,
                      const struct kvm_result **codes);
 /* Put the replicas of a response into the members; a member's own code, or a replica that makes no sense,
  * becomes its status. 0 or the status of the whole. */

@@ -101,7 +101,7 @@ void meta_put_close(struct meta_put_call *call);
 void meta_put_start(struct meta_put_call *call, struct kv_str key, uint64_t size, struct meta_reply *reply,
                     struct kvm_key_replicas *out);
 /* KV_OK, also if it was complete already; KV_OBJECT_NOT_FOUND; KV_ILLEGAL_CLIENT; KV_INVALID_WRITE: the put in
- * flight is another one of the same client, which took the key over. */
+ * flight is that of another call (op id) of the same client. */
 int meta_put_end(struct meta *meta, const struct meta_caller *caller, struct kv_str key);
 /* KV_OK; KV_OBJECT_NOT_FOUND; KV_ILLEGAL_CLIENT; KV_INVALID_WRITE: complete already, or as meta_put_end. */
 int meta_put_revoke(struct meta *meta, const struct meta_caller *caller, struct kv_str key);

@@ -29,7 +29,6 @@ struct object {
 	uint8_t n_replicas;
 	bool complete; /* else its put is in flight */
 	bool hard_pin;
-	bool took_over; /* from an abandoned put */
 	const char *key;
 	struct replica replicas[];
 };

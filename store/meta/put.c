@@ -184,7 +184,6 @@ static int start_locked(struct meta_put_call *call, struct shard *shard, uint64_
 	struct object *object = make_object(call, key, size, &placed);
 	if (!object)
 		return KV_INTERNAL_ERROR;
-	object->took_over = slot != INDEX_NONE;
 	if (!reply_replicas(reply, object, out)) {
 		object_destroy(object);
 		return KV_INTERNAL_ERROR;
@@ -227,8 +226,9 @@ static int owns_put(const struct meta_caller *caller, const struct object *objec
 {
 	if (!kv_id_equal(object->client, caller->client))
 		return KV_ILLEGAL_CLIENT;
-	/* A client may have abandoned a put and started another for the same key: the two differ by the call. */
-	if (object->took_over && !object->complete && object->op_id != caller->op_id)
+	/* Calls of one client may meet at a key: one gave a put up, or revokes what it does not know to have begun,
+	 * while another writes. */
+	if (!object->complete && object->op_id != caller->op_id)
 		return KV_INVALID_WRITE;
 	return KV_OK;
 }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -110,6 +111,111 @@ static void master_hangs(void **state)
 		sleep_ms(50);
 	assert_int_equal(get_object(store, "later", 100, 1), 100);
 	close_store(store);
+	assert_int_equal(stop_process(&master), 0);
+}
+
+/* --- a master whose answers get lost ------------------------------------------------------------------------ */
+
+#define RELAYED 16
+
+/* Between a store and its master: passes everything on, and while it is mute, nothing that the master says. */
+struct relay {
+	int listen_fd;
+	struct sockaddr_in master;
+	char address[32];
+	int mute, stop; /* atomic */
+	pthread_t thread;
+	nfds_t count;
+	struct pollfd sides[1 + 2 * RELAYED]; /* the listener, then pairs: the store's side, the master's */
+};
+
+static void accept_relayed(struct relay *relay)
+{
+	int asker = accept(relay->listen_fd, NULL, NULL), master = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (asker < 0 || master < 0 || relay->count + 2 > 1 + 2 * RELAYED ||
+	    connect(master, (struct sockaddr *)&relay->master, sizeof(relay->master))) {
+		close(asker);
+		close(master);
+		return;
+	}
+	relay->sides[relay->count++] = (struct pollfd){.fd = asker, .events = POLLIN};
+	relay->sides[relay->count++] = (struct pollfd){.fd = master, .events = POLLIN};
+}
+
+static void pass_on(struct relay *relay, nfds_t from)
+{
+	bool is_master = from % 2 == 0;
+	nfds_t to = is_master ? from - 1 : from + 1;
+	char bytes[65536];
+	ssize_t size = recv(relay->sides[from].fd, bytes, sizeof(bytes), 0);
+	bool drop = is_master && __atomic_load_n(&relay->mute, __ATOMIC_ACQUIRE);
+	if (size > 0 && (drop || send(relay->sides[to].fd, bytes, (size_t)size, MSG_NOSIGNAL) == size))
+		return;
+	close(relay->sides[from].fd);
+	close(relay->sides[to].fd);
+	relay->sides[from].fd = relay->sides[to].fd = -1; /* poll leaves these out */
+}
+
+static void *run_relay(void *arg)
+{
+	struct relay *relay = arg;
+	while (!__atomic_load_n(&relay->stop, __ATOMIC_ACQUIRE)) {
+		if (poll(relay->sides, relay->count, 50) <= 0)
+			continue;
+		for (nfds_t i = 1; i < relay->count; i++)
+			if (relay->sides[i].fd >= 0 && relay->sides[i].revents)
+				pass_on(relay, i);
+		if (relay->sides[0].revents)
+			accept_relayed(relay);
+	}
+	for (nfds_t i = 1; i < relay->count; i++)
+		if (relay->sides[i].fd >= 0)
+			close(relay->sides[i].fd);
+	return NULL;
+}
+
+static void open_relay(struct relay *relay, const char *master)
+{
+	struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(name);
+	*relay = (struct relay){.master = name, .listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+	relay->master.sin_port = htons((uint16_t)atoi(strrchr(master, ':') + 1));
+	assert_int_equal(bind(relay->listen_fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(relay->listen_fd, 8), 0);
+	assert_int_equal(getsockname(relay->listen_fd, (struct sockaddr *)&name, &len), 0);
+	snprintf(relay->address, sizeof(relay->address), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+	relay->sides[relay->count++] = (struct pollfd){.fd = relay->listen_fd, .events = POLLIN};
+	assert_int_equal(pthread_create(&relay->thread, NULL, run_relay, relay), 0);
+}
+
+static void close_relay(struct relay *relay)
+{
+	__atomic_store_n(&relay->stop, 1, __ATOMIC_RELEASE);
+	pthread_join(relay->thread, NULL);
+	close(relay->listen_fd);
+}
+
+/* A put that the master began and whose answer was lost is taken back: until it was, the puts of others would find
+ * the key begun, count as done, and store nothing. */
+static void a_start_without_an_answer_is_taken_back(void **state)
+{
+	(void)state;
+	set_limits();
+	struct process master = start_master(NULL, NULL, NULL);
+	struct relay relay;
+	open_relay(&relay, master.address);
+	kvstore_t *deaf = open_store(relay.address, 4 * MIB, MIB), *other = open_store(master.address, 4 * MIB, MIB);
+	__atomic_store_n(&relay.mute, 1, __ATOMIC_RELEASE);
+	assert_int_equal(put_object(deaf, "batch", 1000, 2), KV_RPC_TIMEOUT);
+	assert_int_equal(kvstore_put(deaf, "single", "value", 5, NULL), KV_RPC_TIMEOUT);
+	assert_int_equal(put_object(other, "batch", 1000, 2), 0);
+	assert_int_equal(put_object(other, "single", 1000, 2), 0);
+	assert_int_equal(get_object(other, "batch", 1000, 2), 1000);
+	assert_int_equal(get_object(other, "single", 1000, 2), 1000);
+	__atomic_store_n(&relay.mute, 0, __ATOMIC_RELEASE);
+	close_store(other);
+	close_store(deaf);
+	close_relay(&relay);
 	assert_int_equal(stop_process(&master), 0);
 }
 
@@ -744,6 +850,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	        FAULT(master_is_dead),
 	        FAULT(master_hangs),
+	        FAULT(a_start_without_an_answer_is_taken_back),
 	        FAULT(what_was_given_up_is_not_done_later),
 	        FAULT(master_restarts),
 	        FAULT(setup_errors),

@@ -80,7 +80,7 @@ static void put(struct fixture *f, const char *name, uint32_t replicas)
 	assert_int_equal(placed->keys[0].n_replicas, replicas);
 	struct kvm_key key = {kv_str(name)};
 	struct kvm_keys_req request = {.client = f->client, .keys = &key, .n_keys = 1};
-	struct kvm_results_resp *ended = peer_ask(f->good, &f->arena, KVW_PUT_END, 3, &request);
+	struct kvm_results_resp *ended = peer_ask(f->good, &f->arena, KVW_PUT_END, 2, &request);
 	assert_int_equal(ended->results[0].code, KV_OK);
 }
 

@@ -188,6 +188,26 @@ static void a_client_that_takes_over_its_own_put_knows_which_is_which(void **sta
 	fixture_end(&f);
 }
 
+/* A call that heard nothing of its start revokes the key: what another call of the same client writes stays. */
+static void a_call_revokes_only_its_own_put(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_with(test_config());
+	mount_segment(&f, 1, 8 * MIB);
+	f.op_id = 100;
+	start(&f, "k", MIB);
+	f.op_id = 200;
+	assert_int_equal(start(&f, "k", MIB).code, KV_OBJECT_ALREADY_EXISTS);
+	assert_int_equal(revoke(&f, "k"), KV_INVALID_WRITE);
+	assert_int_equal(end(&f, "k"), KV_INVALID_WRITE);
+	f.op_id = 100;
+	assert_int_equal(end(&f, "k"), KV_OK);
+	assert_int_equal(exist(&f, "k"), 1);
+	f.op_id = 200;
+	assert_int_equal(revoke(&f, "k"), KV_INVALID_WRITE);
+	fixture_end(&f);
+}
+
 static void a_put_without_space_does_not_lose_the_one_in_flight(void **state)
 {
 	(void)state;
@@ -401,6 +421,7 @@ int main(void)
 	        cmocka_unit_test(a_revoked_put_leaves_nothing),
 	        cmocka_unit_test(an_abandoned_put_is_taken_over),
 	        cmocka_unit_test(a_client_that_takes_over_its_own_put_knows_which_is_which),
+	        cmocka_unit_test(a_call_revokes_only_its_own_put),
 	        cmocka_unit_test(a_put_without_space_does_not_lose_the_one_in_flight),
 	        cmocka_unit_test(puts_nobody_completes_are_released),
 	        cmocka_unit_test(lookups_protect_from_removal),
