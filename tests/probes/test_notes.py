@@ -86,6 +86,11 @@ class Sources(unittest.TestCase):
         self.assertEqual(self.used, {point.name for point in perf_points.load()})
 
 
+    def test_what_begins_in_halves_ends(self):
+        text = "\n".join(self.sources("*.[ch]"))
+        begun, ended = (set(re.findall(rf"\bPERF_{half}\(\s*(\w+)", text)) for half in ("BEGIN", "END"))
+        self.assertEqual(begun, ended)
+
     def test_the_site_is_a_function(self):
         """The site that a key names is a function of the store, or a method of the Python class."""
         text = "\n".join(self.sources("*.[ch]"))
