@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * The buckets of a duration histogram: log-linear, 16 buckets to the octave. One definition for the kernel
  * side, which counts, and the tools, which read; it includes nothing so that both can.

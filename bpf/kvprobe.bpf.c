@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * The kernel side: one program counts every key (kv_done), one copies op_log blocks out (kv_op_log).
  *
@@ -469,5 +469,5 @@ int kv_op_log(struct kvp_regs *ctx)
 	return 0;
 }
 
-/* The kernel offers its tracing helpers to GPL-compatible programs only. */
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
+/* The kernel offers its tracing helpers to GPL programs only; every file of this side is also under GPL-2.0-only. */
+char LICENSE[] SEC("license") = "GPL";

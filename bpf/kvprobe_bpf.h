@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * What the kernel side (kvprobe.bpf.c) and the collector (tools/kvprobe) share: cookies, cells, counters and
  * the pieces that op_log blocks travel in. Includable from both.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * What the worker, the kernel side (bpf/) and the tools share: the op numbers and the layout of the
  * block that the op_log probe carries. Plain integers only; includable from BPF programs.

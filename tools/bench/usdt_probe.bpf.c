@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * One probe by libbpf's USDT support, doing what kvprobe stat does: the done probe's six arguments into a
  * cell of the process, with a histogram.
@@ -61,4 +61,4 @@ int BPF_USDT(count_call, long elapsed_ns, long bytes, long n_keys, long n_failed
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
+char LICENSE[] SEC("license") = "GPL";

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What usdt_probe.bpf.c keeps for a process and usdt_probe.c prints. */
 #ifndef KVPROBE_BENCH_USDT_PROBE_H
 #define KVPROBE_BENCH_USDT_PROBE_H
