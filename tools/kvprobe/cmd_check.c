@@ -94,12 +94,13 @@ static bool judge(struct judgement *j, bool good, const char *format, ...)
 		j->violations++;
 	if (good && verbosity < 1)
 		return good;
-	char text[512];
+	char text[512], shown[sizeof(text) * 4];
 	va_list args;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	printf("%s: %s: %s\n", j->path, good ? "ok" : "VIOLATION", text);
+	printable(shown, sizeof(shown), text, strlen(text)); /* names out of the file may be anything */
+	printf("%s: %s: %s\n", j->path, good ? "ok" : "VIOLATION", shown);
 	return good;
 }
 
@@ -271,9 +272,9 @@ static size_t check_file(const char *path, const struct def_file *def)
 	struct stat st;
 	struct elf_file elf;
 	struct judgement j = {.path = path, .elf = &elf};
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		say("%s: %s", path, strerror(errno));
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		say("%s: %s", path, fd < 0 ? strerror(errno) : "not a regular file");
 		if (fd >= 0)
 			close(fd);
 		return 1;

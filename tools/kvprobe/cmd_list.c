@@ -230,8 +230,12 @@ int cmd_list(int argc, char **argv)
 	struct list_options opts = {0};
 	struct scanner scanner;
 	argp_parse(&argp, argc, argv, 0, NULL, &opts);
-	scanner_init(&scanner);
-	int code = opts.n_files ? list_files(&opts, &scanner) : list_processes(&opts, &scanner);
+	bool processes = scanner_init(&scanner);
+	int code = EXIT_RUNTIME;
+	if (opts.n_files)
+		code = list_files(&opts, &scanner);
+	else if (processes)
+		code = list_processes(&opts, &scanner);
 	scanner_free(&scanner);
 	pid_list_free(&opts.pids);
 	return code;

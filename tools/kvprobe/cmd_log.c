@@ -20,7 +20,8 @@
 #include "tools/kvprobe/session.h"
 #include "tools/kvprobe/text_out.h"
 
-#define LOOK_NS 20000000ull /* how often the ring is looked at when no one wakes us */
+#define LOOK_NS  20000000ull  /* how often the ring is looked at when no one wakes us */
+#define PAUSE_NS 200000000ull /* how long at most it is read without a look at the rest */
 
 static const char doc[] =
         "Print the MC_LOG text of running workers: one summary line per call, one line per key of it.\v"
@@ -121,7 +122,8 @@ struct log_run {
 	struct text_out out;
 	struct mc_log_style style;
 	int64_t mono_to_real_ns;
-	uint64_t calls, keys;     /* printed */
+	uint64_t calls;           /* formatted */
+	uint64_t pause_ns;        /* when to leave the ring and look after the rest */
 	uint64_t malformed;       /* blocks that are none: lost calls */
 	uint64_t block_lost_keys; /* keys that did not fit into their block */
 	uint64_t told_lost_calls, told_lost_keys;
@@ -143,7 +145,6 @@ static void print_call(struct log_run *run, const void *block, size_t size, cons
 	if (run->out.text.length == before)
 		return; /* no key with the prefix */
 	run->calls++;
-	run->keys += (uint64_t)keys;
 	text_out_call(&run->out, (uint64_t)keys);
 }
 
@@ -164,7 +165,8 @@ static int on_piece(void *context, void *data, size_t size)
 		assembled_release(&call);
 	}
 	text_out_flush_if_large(&run->out);
-	return 0;
+	/* workers that fire faster than we read would keep us here for ever; what is taken is not lost by this */
+	return now_mono_ns() >= run->pause_ns || session_interrupted() ? -EAGAIN : 0;
 }
 
 /* --- the loop ------------------------------------------------------------------------------------------------- */
@@ -203,6 +205,7 @@ static void follow(struct log_run *run)
 	uint64_t told = 0;
 	while (!enough(run) && !session_step(&run->session)) {
 		wait_for_data(run);
+		run->pause_ns = now_mono_ns() + PAUSE_NS;
 		ring_buffer__consume(run->ring);
 		text_out_flush(&run->out);
 		uint64_t now = now_mono_ns();
@@ -218,8 +221,8 @@ static void follow(struct log_run *run)
 static int finish(struct log_run *run)
 {
 	session_detach(&run->session);
-	if (!enough(run))
-		ring_buffer__consume(run->ring);
+	while (!enough(run) && ring_buffer__consume(run->ring) == -EAGAIN)
+		; /* no one fills it any more: this ends */
 	text_out_finish(&run->out);
 	tell_lost(run);
 	struct kvp_totals totals = kernel_side_totals(&run->session.kernel);
@@ -231,9 +234,9 @@ static int finish(struct log_run *run)
 	        "summary: attached %zu sites in %zu files, %" PRIu64 " calls (%" PRIu64 " keys), lost %" PRIu64
 	        " calls (%" PRIu64 " keys), partial %" PRIu64 ", missed %" PRIu64 ", skipped_fork %" PRIu64
 	        ", form=%s\n",
-	        run->session.kernel.sites, run->session.attached_files, run->calls, run->keys, lost_calls, lost_keys,
-	        totals.log_partial, kernel_side_missed(&run->session.kernel), session_skipped_fork(&run->session),
-	        kernel_side_form(&run->session.kernel));
+	        run->session.kernel.sites, run->session.attached_files, run->out.written_calls, run->out.written_keys,
+	        lost_calls, lost_keys, totals.log_partial, kernel_side_missed(&run->session.kernel),
+	        session_skipped_fork(&run->session), kernel_side_form(&run->session.kernel));
 	if (run->out.error) {
 		say("writing to stdout: %s", strerror(run->out.error));
 		return EXIT_RUNTIME;

@@ -15,8 +15,10 @@ static const char doc[] =
         "Count calls, failures, keys, bytes and durations per worker and key.\v"
         "Without -i the totals are printed at the end (Ctrl-C, -d); with -i also what each interval added. Counts "
         "are "
-        "exact. Quantiles are within 3.2 %. A call that began before kvprobe attached is counted and is 'untimed'. A "
-        "pid with a + has ended. GiB/s is bytes over wall time.\n\n"
+        "exact. Quantiles are within 3.2 %. A call that began before kvprobe attached is counted and is 'untimed'. "
+        "GiB/s is bytes over wall time. A pid with a + has ended. Where several workers have a key, the table of "
+        "totals has below them a row 'all': the sum over every worker, with quantiles of all their calls together. "
+        "JSON and CSV have no such rows: they would be counted twice.\n\n"
         "JSON (--json, one object a line): type (interval, total), time_ns, pid, nspid, comm, key, layer, level, "
         "calls, "
         "failed_calls, keys, failed_keys, bytes, untimed, avg_ns, p50_ns, p99_ns, p999_ns, max_ns, seconds, exited, "
@@ -112,7 +114,7 @@ struct stat_run {
 	struct session session;
 	struct stat_rows rows;
 	struct stat_snapshot snapshot;
-	uint64_t attached_ns, interval_start_ns, intervals;
+	uint64_t attached_ns, interval_start_ns, due_ns, intervals;
 	bool stdout_closed;
 };
 
@@ -145,6 +147,8 @@ static void print_interval(struct stat_run *run)
 	flush(run);
 	run->interval_start_ns = now;
 	run->intervals++;
+	/* by the clock of the start, so that intervals do not drift; those that we slept through are one long one */
+	run->due_ns += (1 + (now - run->due_ns) / run->opts->interval_ns) * run->opts->interval_ns;
 }
 
 static void follow(struct stat_run *run)
@@ -153,16 +157,14 @@ static void follow(struct stat_run *run)
 	while (!run->stdout_closed && !session_step(&run->session)) {
 		uint64_t patience = session_patience(&run->session, 1000000000u);
 		if (opts->interval_ns) {
-			/* by the clock of the start, so that intervals do not drift */
-			uint64_t due = run->attached_ns + (run->intervals + 1) * opts->interval_ns,
-			         now = now_mono_ns();
-			if (now >= due) {
+			uint64_t now = now_mono_ns();
+			if (now >= run->due_ns) {
 				print_interval(run);
 				if (opts->count && run->intervals >= opts->count)
 					return;
 				continue;
 			}
-			patience = due - now < patience ? due - now : patience;
+			patience = run->due_ns - now < patience ? run->due_ns - now : patience;
 		}
 		struct pollfd out = {.fd = fileno(stdout)};
 		poll(&out, 1, (int)(patience / 1000000) + 1);
@@ -218,6 +220,7 @@ static int run_stat(struct stat_options *opts)
 		stat_print_header(opts->format);
 		flush(&run);
 		run.attached_ns = run.interval_start_ns = now_mono_ns();
+		run.due_ns = run.attached_ns + opts->interval_ns;
 		follow(&run);
 		code = finish(&run);
 	}

@@ -15,6 +15,9 @@ static void say_v(const char *format, va_list args)
 	int length = vsnprintf(line, sizeof(line), format, args);
 	if (length < 0)
 		return;
+	for (char *c = line; *c; c++) /* paths and names may hold what a terminal obeys */
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = '?';
 	/* one write per message: two processes' messages do not mix */
 	fprintf(stderr, "kvprobe: %s\n", line);
 	fflush(stderr);

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #define OLDEST_MAJOR 5
 #define OLDEST_MINOR 15
+#define DESCRIPTORS  32
 
 /* A line of /proc/self/status as a number. */
 static uint64_t self_status(const char *field, int base)
@@ -61,6 +63,13 @@ static bool kernel_too_old(char release[80])
 	if (sscanf(name.release, "%d.%d", &major, &minor) != 2)
 		return false;
 	return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
+}
+
+/* A limit that is met while libbpf tries out the kernel's features comes back as some other error. */
+static bool short_of_descriptors(int error)
+{
+	struct rlimit limit;
+	return error == EMFILE || (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS);
 }
 
 static void say_setcap(const char *capabilities)
@@ -140,6 +149,12 @@ int explain_failure(enum bpf_step step, int error)
 			    "in the worker needs none",
 			    what);
 		return EXIT_NO_RIGHT;
+	}
+	if (short_of_descriptors(error)) {
+		say("cannot %s: too few open files are allowed (ulimit -n); kvprobe needs about %d, and one more for "
+		    "each file with probes",
+		    what, DESCRIPTORS);
+		return EXIT_RUNTIME;
 	}
 	if (kernel_too_old(release)) {
 		say("cannot %s: %s. This kernel (%s) is too old: Linux %d.%d is the oldest that has what kvprobe "

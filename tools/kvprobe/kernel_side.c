@@ -74,8 +74,8 @@ static void configure(struct kernel_side *kernel)
 	if (stat("/proc/self/ns/pid", &pidns) == 0 && pidns.st_ino != INITIAL_PID_NAMESPACE) {
 		skeleton->rodata->pidns_dev = pidns.st_dev;
 		skeleton->rodata->pidns_ino = pidns.st_ino;
-		say_more("kvprobe runs inside a pid namespace: it sees the workers of this namespace only, by its "
-		         "numbers");
+		say("kvprobe runs inside a pid namespace: it counts the workers of this namespace only, not those of "
+		    "namespaces above or below");
 	}
 	bpf_map__set_max_entries(skeleton->maps.workers, options->workers);
 	bpf_map__set_max_entries(skeleton->maps.slots, options->workers * 2);
@@ -319,6 +319,8 @@ int kernel_side_attach(struct kernel_side *kernel, const struct target_file *fil
 			kernel->sites_by_form[log.forms[i]]++;
 		say_form(kernel, file, done.count + log.count, fallback);
 	}
+	if (code != EXIT_DONE && code != EXIT_NO_MATCH)
+		say("%s: not attached", file->path);
 	site_list_free(&done);
 	site_list_free(&log);
 	return code;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvprobe: the collector. Each subcommand is a file cmd_NAME.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/kvprobe/commands.h"
 #include "tools/kvprobe/common.h"
@@ -50,8 +54,37 @@ static int find_command(const char *name)
 	return -1;
 }
 
+/* A descriptor 0 to 2 that was closed would become some map or file of ours, and output would go there. */
+static void fill_standard_descriptors(void)
+{
+	int fd;
+	do
+		fd = open("/dev/null", O_RDONLY); /* where output fails, and is noticed */
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Results that did not arrive are a failure, wherever the program ends; a reader that has seen enough is none. */
+static void check_stdout(void)
+{
+	errno = 0;
+	bool failed = ferror(stdout) != 0;
+	failed = fflush(stdout) != 0 || failed;
+	if (!failed)
+		return;
+	int error = errno;
+	struct pollfd out = {.fd = STDOUT_FILENO};
+	if (error == EPIPE || (poll(&out, 1, 0) == 1 && (out.revents & POLLERR)))
+		return;
+	say("writing to stdout: %s", error ? strerror(error) : "failed");
+	_exit(EXIT_RUNTIME);
+}
+
 int main(int argc, char **argv)
 {
+	fill_standard_descriptors();
+	atexit(check_stdout);
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;

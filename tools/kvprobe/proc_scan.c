@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -416,9 +417,39 @@ static bool visit(struct scanner *scanner, int pid)
 	return true;
 }
 
-void scanner_init(struct scanner *scanner)
+/* Every file with probes is kept open. */
+static void raise_open_files(void)
 {
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		say_more("RLIMIT_NOFILE stays as it is (%s)", strerror(errno));
+}
+
+/* Numbers out of /proc are of use only if it is our own namespace's. */
+static bool proc_is_ours(void)
+{
+	char self[32] = "";
+	ssize_t length = readlink("/proc/self", self, sizeof(self) - 1);
+	if (length <= 0) {
+		say("/proc is not mounted: mount -t proc proc /proc");
+		return false;
+	}
+	if (atoi(self) == (int)getpid())
+		return true;
+	say("/proc is that of another pid namespace: its numbers are not the ones that count here. Mount our own: "
+	    "mount "
+	    "-t proc proc /proc");
+	return false;
+}
+
+bool scanner_init(struct scanner *scanner)
+{
+	raise_open_files();
 	*scanner = (struct scanner){.self = (int)getpid()};
+	return proc_is_ours();
 }
 
 void scan_begin(struct scanner *scanner)

@@ -60,7 +60,9 @@ enum scan_result {
 	SCAN_IS_THREAD, /* the pid names a thread; *leader is its process */
 };
 
-void scanner_init(struct scanner *scanner);
+/* False: /proc is not there or another pid namespace's; processes cannot be scanned, and it was said why. Files can.
+ */
+bool scanner_init(struct scanner *scanner);
 void scanner_free(struct scanner *scanner);
 
 /* A scan is scan_begin, then scan_all or scan_pid for each wanted, then scan_finish. */

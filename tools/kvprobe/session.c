@@ -115,8 +115,8 @@ bool session_interrupted(void)
 	return interrupted;
 }
 
-/* No SA_RESTART: a write to a reader that does not read must come back, too. SIGALRM does that at the deadline. */
-static void catch_signals(uint64_t duration_ns)
+/* No SA_RESTART: a write to a reader that does not read must come back, too. */
+static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 	sigaction(SIGINT, &action, NULL);
@@ -124,8 +124,11 @@ static void catch_signals(uint64_t duration_ns)
 	sigaction(SIGHUP, &action, NULL);
 	sigaction(SIGALRM, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	if (!duration_ns)
-		return;
+}
+
+/* SIGALRM at the deadline ends a write that blocks. */
+static void set_alarm(uint64_t duration_ns)
+{
 	timer_t timer;
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
 	struct itimerspec when = {
@@ -170,8 +173,10 @@ static int attach_new_files(struct session *session)
 			session->attached_files++;
 		} else {
 			file->refused = true;
-			if (code != EXIT_NO_MATCH)
+			if (code == EXIT_NO_RIGHT)
 				return code;
+			if (code != EXIT_NO_MATCH) /* one broken file does not keep us from the others */
+				session->failure = code;
 		}
 	}
 	return EXIT_DONE;
@@ -244,7 +249,8 @@ static void say_waiting(const struct session *session)
 int session_open(struct session *session, struct session_options *options, struct kernel_options *kernel)
 {
 	*session = (struct session){.options = options, .started_ns = now_mono_ns()};
-	scanner_init(&session->scanner);
+	if (!scanner_init(&session->scanner))
+		return EXIT_RUNTIME;
 	kernel->workers = options->workers;
 	kernel->filter_pids = options->pids.count > 0;
 	kernel->form = options->form;
@@ -257,11 +263,13 @@ int session_open(struct session *session, struct session_options *options, struc
 	if (code == EXIT_DONE)
 		code = allow_pids(session);
 	if (code == EXIT_DONE) {
-		catch_signals(options->duration_ns);
+		catch_signals();
 		code = attach_new_files(session);
 	}
 	if (code != EXIT_DONE)
 		return code;
+	if (session->failure && session->attached_files == 0)
+		return session->failure;
 	if (options->pids.count && session->attached_files == 0) {
 		say("nothing to attach to: the processes have no probe that was asked for");
 		return EXIT_NO_MATCH;
@@ -269,7 +277,10 @@ int session_open(struct session *session, struct session_options *options, struc
 	session_update_workers(session); /* who the listed processes are, while they live */
 	say_waiting(session);
 	announce(session);
-	session->deadline_ns = options->duration_ns ? now_mono_ns() + options->duration_ns : 0;
+	if (options->duration_ns) { /* attaching one by one takes time that is not to be taken from it */
+		session->deadline_ns = now_mono_ns() + options->duration_ns;
+		set_alarm(options->duration_ns);
+	}
 	return EXIT_DONE;
 }
 
@@ -325,8 +336,8 @@ static bool all_listed_ended(const struct session *session)
 {
 	if (session->options->pids.count == 0)
 		return false;
-	for (size_t i = 0; i < session->options->pids.count; i++)
-		if (id_map_get(&session->scanner.processes, (uint64_t)session->options->pids.pids[i]))
+	for (size_t i = 0; i < session->options->pids.count; i++) /* theirs are the first rows */
+		if (!session->workers[i].exited)
 			return false;
 	return true;
 }

@@ -164,32 +164,91 @@ void stat_rows_sort(struct stat_rows *rows, enum stat_column column)
 
 /* --- printing ----------------------------------------------------------------------------------------------- */
 
+#define TABLE_COLUMNS 14
+#define TABLE_CELL    64
+static const struct {
+	const char *head;
+	int width; /* at least */
+	bool left;
+} table_columns[TABLE_COLUMNS] = {
+        {"PID", 8, false},   {"COMM", 15, true},  {"KEY", 0, true},       {"CALLS", 10, false}, {"FAILED", 7, false},
+        {"KEYS", 10, false}, {"FKEYS", 7, false}, {"CALLS/s", 10, false}, {"AVG", 10, false},   {"P50", 10, false},
+        {"P99", 10, false},  {"P999", 10, false}, {"MAX", 10, false},     {"GiB/s", 8, false},
+};
+
+static void format_row(char cells[TABLE_COLUMNS][TABLE_CELL], const struct stat_row *row, double seconds)
+{
+	const struct cell_summary *cell = &row->cell;
+	const uint64_t counts[] = {cell->calls, cell->failed_calls, cell->keys, cell->failed_keys};
+	const uint64_t durations[] = {cell->avg_ns, cell->p50_ns, cell->p99_ns, cell->p999_ns, cell->max_ns};
+	int at = 3;
+	if (row->worker)
+		snprintf(cells[0], TABLE_CELL, "%d%s", row->worker->pid, row->worker->exited ? "+" : "");
+	else
+		snprintf(cells[0], TABLE_CELL, "all");
+	snprintf(cells[1], TABLE_CELL, "%s", row->worker ? row->worker->comm : "");
+	snprintf(cells[2], TABLE_CELL, "%s", perf_keys[row->key].name);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		snprintf(cells[at++], TABLE_CELL, "%" PRIu64, counts[i]);
+	snprintf(cells[at++], TABLE_CELL, "%.1f", (double)cell->calls / seconds);
+	for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
+		if (cell->max_ns)
+			snprintf(cells[at++], TABLE_CELL, "%.1f", (double)durations[i] / 1e3);
+		else
+			snprintf(cells[at++], TABLE_CELL, "-");
+	}
+	snprintf(cells[at], TABLE_CELL, "%.3f", (double)cell->bytes / seconds / (1u << 30));
+}
+
+/* As wide as the widest cell, so that no large number or long name pushes the others out of line. */
+static void fit_columns(const struct stat_rows *rows, double seconds, int widths[TABLE_COLUMNS])
+{
+	char cells[TABLE_COLUMNS][TABLE_CELL];
+	for (int c = 0; c < TABLE_COLUMNS; c++)
+		widths[c] = table_columns[c].width;
+	for (int key = 0; key < n_perf_keys; key++) /* the same in every interval */
+		if ((int)strlen(perf_keys[key].name) > widths[2])
+			widths[2] = (int)strlen(perf_keys[key].name);
+	for (size_t i = 0; i < rows->count; i++) {
+		format_row(cells, &rows->rows[i], seconds);
+		for (int c = 0; c < TABLE_COLUMNS; c++)
+			if ((int)strlen(cells[c]) > widths[c])
+				widths[c] = (int)strlen(cells[c]);
+	}
+}
+
+static void print_cells(const char *const cells[TABLE_COLUMNS], const int widths[TABLE_COLUMNS])
+{
+	for (int c = 0; c < TABLE_COLUMNS; c++)
+		printf("%s%*s", c ? " " : "", table_columns[c].left ? -widths[c] : widths[c], cells[c]);
+	putchar('\n');
+}
+
 static void print_table(const struct stat_rows *rows, const char *type, double seconds)
 {
-	char clock[16];
+	char clock[16], cells[TABLE_COLUMNS][TABLE_CELL];
+	const char *line[TABLE_COLUMNS];
+	int widths[TABLE_COLUMNS];
+	bool exited = false, all = false;
 	time_t now = time(NULL);
 	struct tm local;
 	localtime_r(&now, &local);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &local);
-	printf("%s %s of %.1f s, durations in microseconds\n", clock, type, seconds);
-	printf("%8s %-15s %-32s %10s %7s %10s %7s %10s %10s %10s %10s %10s %10s %8s\n", "PID", "COMM", "KEY", "CALLS",
-	       "FAILED", "KEYS", "FKEYS", "CALLS/s", "AVG", "P50", "P99", "P999", "MAX", "GiB/s");
 	for (size_t i = 0; i < rows->count; i++) {
-		const struct stat_row *row = &rows->rows[i];
-		const struct cell_summary *cell = &row->cell;
-		char pid[16] = "all";
-		if (row->worker)
-			snprintf(pid, sizeof(pid), "%d%s", row->worker->pid, row->worker->exited ? "+" : "");
-		printf("%8s %-15.15s %-32s %10" PRIu64 " %7" PRIu64 " %10" PRIu64 " %7" PRIu64 " %10.1f", pid,
-		       row->worker ? row->worker->comm : "", perf_keys[row->key].name, cell->calls,
-		       cell->failed_calls, cell->keys, cell->failed_keys, (double)cell->calls / seconds);
-		if (cell->max_ns)
-			printf(" %10.1f %10.1f %10.1f %10.1f %10.1f", (double)cell->avg_ns / 1e3,
-			       (double)cell->p50_ns / 1e3, (double)cell->p99_ns / 1e3, (double)cell->p999_ns / 1e3,
-			       (double)cell->max_ns / 1e3);
-		else
-			printf(" %10s %10s %10s %10s %10s", "-", "-", "-", "-", "-");
-		printf(" %8.3f\n", (double)cell->bytes / seconds / (1u << 30));
+		exited = exited || (rows->rows[i].worker && rows->rows[i].worker->exited);
+		all = all || !rows->rows[i].worker;
+	}
+	printf("%s %s of %.1f s, durations in microseconds%s%s\n", clock, type, seconds,
+	       exited ? "; +: the process has ended" : "", all ? "; all: the sum over all workers" : "");
+	fit_columns(rows, seconds, widths);
+	for (int c = 0; c < TABLE_COLUMNS; c++)
+		line[c] = table_columns[c].head;
+	print_cells(line, widths);
+	for (int c = 0; c < TABLE_COLUMNS; c++)
+		line[c] = cells[c];
+	for (size_t i = 0; i < rows->count; i++) {
+		format_row(cells, &rows->rows[i], seconds);
+		print_cells(line, widths);
 	}
 	if (rows->count == 0)
 		printf("(no calls)\n");

@@ -21,8 +21,8 @@ void text_out_init(struct text_out *out, int fd)
 
 void text_out_call(struct text_out *out, uint64_t keys)
 {
-	out->calls++;
-	out->keys += keys;
+	out->marks = grow_array(out->marks, &out->marks_room, out->n_marks + 1, sizeof(*out->marks));
+	out->marks[out->n_marks++] = (struct text_mark){.end = out->text.length, .keys = keys};
 }
 
 static void note_failure(struct text_out *out, int error)
@@ -36,8 +36,16 @@ static void set_written(struct text_out *out, size_t done)
 {
 	out->text.length -= done;
 	memmove(out->text.text, out->text.text + done, out->text.length);
-	if (out->text.length == 0)
-		out->calls = out->keys = 0;
+	size_t whole = 0;
+	for (; whole < out->n_marks && out->marks[whole].end <= done; whole++) {
+		out->written_calls++;
+		out->written_keys += out->marks[whole].keys;
+	}
+	out->n_marks -= whole;
+	for (size_t i = 0; i < out->n_marks; i++) {
+		out->marks[i] = out->marks[i + whole];
+		out->marks[i].end -= done;
+	}
 }
 
 void text_out_flush(struct text_out *out)
@@ -87,14 +95,15 @@ void text_out_finish(struct text_out *out)
 	}
 	if (done)
 		set_written(out, done);
-	if (out->text.length && !out->closed) {
-		out->lost_calls += out->calls;
-		out->lost_keys += out->keys;
+	for (size_t i = 0; i < out->n_marks && !out->closed; i++) {
+		out->lost_calls++;
+		out->lost_keys += out->marks[i].keys;
 	}
 }
 
 void text_out_free(struct text_out *out)
 {
 	free(out->text.text);
+	free(out->marks);
 	*out = (struct text_out){0};
 }
