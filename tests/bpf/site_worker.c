@@ -8,6 +8,7 @@
  *   log OP THREADS CALLS KEYS SEED FILE           op_log blocks with hostile keys; their text goes to FILE, one
  *                                                 file per thread (FILE.0, FILE.1 ...)
  *   partial N                                     N calls that began before anyone watched
+ *   blockless N                                   N calls for whose block there was no memory
  *   fork|vfork|spawn|exec KEY N                   a child fires KEY N times; the answer is how it ended
  *   grandchild KEY N                              a child of a child does, after the child has
  *   quit
@@ -264,11 +265,11 @@ static void do_log(const char *line)
 	free(jobs);
 }
 
-static void do_partial(const char *line)
+static void do_without_block(const char *count, uint64_t elapsed_ns)
 {
-	uint64_t n = strtoull(line + strlen("partial "), NULL, 10);
+	uint64_t n = strtoull(count, NULL, 10);
 	for (uint64_t i = 0; i < n; i++)
-		kvp_op_log(NULL, 0, i + 1, 0, KVP_OP_GET, 8);
+		kvp_op_log(NULL, 0, i + 1, elapsed_ns, KVP_OP_GET, 8);
 	printf("fired %" PRIu64 "\n", n);
 }
 
@@ -356,7 +357,9 @@ int main(int argc, char **argv)
 		else if (strncmp(line, "log ", 4) == 0)
 			do_log(line);
 		else if (strncmp(line, "partial ", 8) == 0)
-			do_partial(line);
+			do_without_block(line + strlen("partial "), 0);
+		else if (strncmp(line, "blockless ", 10) == 0)
+			do_without_block(line + strlen("blockless "), 5000);
 		else
 			do_child(line);
 	}

@@ -157,7 +157,7 @@ class EndTest(Case):
             self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIsNone(worker.process.poll())
         self.assertEqual(len(os.listdir(f"/proc/{worker.pid}/fd")), descriptors)
-        self.assertEqual(worker.semaphore(KEY), 0)
+        collector.wait_until(lambda: worker.semaphore(KEY) == 0, "the semaphore to fall")
 
     def test_no_descriptors_grow_while_workers_come_and_go(self):
         stat = self.collector("stat", "--json", "--file", collector.SITE_WORKER)
@@ -174,6 +174,21 @@ class EndTest(Case):
 
 
 class FileTest(Case):
+    def test_a_broken_binary_does_not_keep_us_from_the_others(self):
+        path = self.scratch / "broken"
+        shutil.copy(collector.SITE_WORKER, path)
+        bytes_ = bytearray(path.read_bytes())
+        note = bytes_.index(b"kvstore\0" + KEY.encode() + b"\0") - 24
+        bytes_[note + 16] |= 1  # the kernel refuses a semaphore at an odd address
+        path.write_bytes(bytes_)
+        self.worker(path)
+        worker = self.worker()
+        stat = self.collector("stat", "--json")
+        worker.fire(KEY, 1, 10)
+        self.assertEqual(stat.stop(), 1)
+        self.assertEqual(stat.by_key(worker.pid)[KEY]["calls"], 10)
+        self.assertTrue(any(f"{path}: not attached" in line for line in stat.errors), stat.errors)
+
     def test_binary_replaced_while_attached(self):
         path = self.scratch / "worker"
         shutil.copy(collector.SITE_WORKER, path)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvprobe check accepts what is built and finds each thing that can be wrong in it."""
 
+import os
 import pathlib
 import shutil
 import struct
@@ -128,8 +129,18 @@ class CheckTest(unittest.TestCase):
         self.binary.bytes[at - 8:at] = b"kvprobX\0"
         self.refused("has the kvprobe safety note")
 
+    def test_names_out_of_the_file_reach_no_terminal_raw(self):
+        at = self.binary.note_of("RC_REMOVE") + 24 + len(b"kvstore\0")
+        self.binary.bytes[at:at + 3] = b"\x1b[A"
+        ended = self.binary.check()
+        self.assertEqual(ended.returncode, 1)
+        self.assertNotIn("\x1b", ended.stdout + ended.stderr)
+        self.assertIn("\\x1b[AREMOVE", ended.stdout)
+
     def test_files_that_are_none(self):
-        for path in ("/etc/passwd", "/nonexistent"):
+        fifo = self.scratch / "fifo"
+        os.mkfifo(fifo)
+        for path in ("/etc/passwd", "/nonexistent", "/dev/zero", self.scratch, fifo):
             ended = run_kvprobe("check", "--def", DEF, path)
             self.assertEqual(ended.returncode, 1, ended.stdout)
             self.assertTrue(ended.stderr)

@@ -120,6 +120,51 @@ class ExactTest(Case):
             self.assertIn(str(worker.pid), text)
 
 
+    def test_columns_stand_below_their_heads(self):
+        longest = max(site_keys(), key=len)
+        workers = [self.worker(), self.worker()]
+        stat = self.collector("stat", "-p", ",".join(str(worker.pid) for worker in workers))
+        for worker in workers:
+            worker.fire(longest, 1, 3, size=2**62, keys=2**61, failed=2**60)
+        workers[0].quit()
+        self.assertEqual(stat.stop(), 0)
+        title, head, *rows = stat.output().decode().splitlines()
+        self.assertEqual(len(rows), 3)  # one each, and their sum
+        self.assertEqual({len(row) for row in rows}, {len(head)})
+        self.assertEqual([row.split()[0] for row in rows], [f"{workers[0].pid}+", f"{workers[1].pid}", "all"]
+                         if workers[0].pid < workers[1].pid else [f"{workers[1].pid}", f"{workers[0].pid}+", "all"])
+        for row in rows:
+            self.assertEqual(row[head.index("KEY "):].split()[0], longest)
+        self.assertIn("+: the process has ended", title)
+        self.assertIn("all: ", title)
+
+    def test_intervals_that_were_slept_through_are_one(self):
+        worker = self.worker()
+        stat = self.collector("stat", "--json", "-i", "0.2", "-p", worker.pid)
+        for signal_number in (signal.SIGSTOP, signal.SIGCONT):
+            time.sleep(1)
+            stat.process.send_signal(signal_number)
+            worker.fire("RC_REMOVE", 1, 10)
+        time.sleep(0.5)
+        self.assertEqual(stat.stop(), 0)
+        intervals = stat.rows("interval")
+        self.assertEqual(sum(row["calls"] for row in intervals), 20)
+        self.assertGreater(max(row["seconds"] for row in intervals), 0.5)
+
+    def test_what_cannot_be_written_is_a_failure(self):
+        worker = self.worker()
+        for args in (["stat", "-d", "0.1", "-p", worker.pid], ["stat", "--json", "-d", "0.1", "-p", worker.pid],
+                     ["list", "-p", worker.pid], ["check", "-v", "--def", collector.REPO / "perf_points.def", collector.SITE_WORKER],
+                     ["help"], ["stat", "--help"]):
+            for redirection in (">/dev/full", ">&-"):
+                with self.subTest(args=args, redirection=redirection):
+                    ended = subprocess.run(["sh", "-c", f'"$0" "$@" {redirection}', collector.KVPROBE,
+                                            *map(str, args)], stderr=subprocess.PIPE, text=True,
+                                           timeout=collector.TIMEOUT)
+                    self.assertEqual(ended.returncode, 1, ended.stderr)
+                    self.assertIn("writing to stdout", ended.stderr)
+
+
 class WorkersTest(Case):
     def test_pid_filter(self):
         for name, form in forms_here().items():

@@ -143,7 +143,37 @@ class FilterTest(LogCase):
         self.assertEqual(self.summary(log)["partial"], 3)
 
 
+    def test_calls_without_memory_for_the_block_are_lost(self):
+        worker = self.worker()
+        log = self.log(worker)
+        worker.do("blockless 3")
+        text = self.write(worker, 1, 1, 2, 2)[0]
+        self.assertEqual(log.stop(), 4)
+        self.assertEqual(log.output(), text)
+        summary = self.summary(log)
+        self.assertEqual((summary["lost"], summary["lost_keys"], summary["partial"]), (3, 24, 0))
+
+    def test_keys_beyond_what_a_block_holds_are_lost(self):
+        worker = self.worker()
+        log = self.log(worker)
+        text = self.write(worker, 2, 1, 1, 70000)[0]
+        self.assertEqual(log.stop(), 4)
+        self.assertEqual(log.output(), text)
+        self.assertEqual(text.count(b"\nsuccess="), 65536)
+        summary = self.summary(log)
+        self.assertEqual((summary["keys"], summary["lost"], summary["lost_keys"]), (65536, 0, 70000 - 65536))
+
+
 class StreamTest(LogCase):
+    def test_a_deadline_holds_while_workers_fire_faster_than_they_are_read(self):
+        worker = self.worker()
+        for i in range(4):
+            (self.scratch / f"sink.{i}").symlink_to("/dev/null")
+        log = self.log(worker, "-d", "1", stdout=subprocess.DEVNULL)
+        worker.send(f"log 2 4 {10**9} 1 1 {self.scratch / 'sink'}")  # goes on until the test ends
+        self.assertIn(log.finish(), (0, 4), log.errors)
+        self.assertGreater(self.summary(log)["calls"], 0)
+
     def test_a_pipe_sees_each_call_while_the_run_goes_on(self):
         worker = self.worker()
         log = self.log(worker, stdout=subprocess.PIPE)
@@ -171,7 +201,8 @@ class StreamTest(LogCase):
         self.assertEqual(log.finish(), 4, log.errors)
         summary = self.summary(log)
         self.assertGreater(summary["lost"], 0)
-        self.assertGreaterEqual(summary["calls"] + summary["lost"], calls)
+        self.assertEqual(summary["calls"] + summary["lost"], calls)
+        self.assertEqual(summary["keys"] + summary["lost_keys"], 64 * calls)
         self.assertGreaterEqual(summary["lost_keys"], summary["lost"])
         self.assertTrue(any(re.fullmatch(r"lost \d+ calls \(\d+ keys\)", line) for line in log.errors), log.errors)
         self.assertGreater(sum(map(len, texts)), 2 << 20)

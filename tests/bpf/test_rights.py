@@ -220,6 +220,22 @@ class KernelTest(Case):
         self.assertEqual(ended.returncode, 3, ended.stderr)
         self.assertIn("mount -t tracefs", ended.stderr)
 
+    def test_proc_that_is_not_ours(self):
+        for prefix, words in ((["unshare", "--pid", "--fork"], "another pid namespace"),
+                              (["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$0" "$@"'],
+                               "/proc is not mounted")):
+            ended = run_kvprobe("stat", "-d", "0.1", prefix=prefix)
+            self.assertEqual(ended.returncode, 1, ended.stderr)
+            self.assertIn(words, ended.stderr)
+
+    def test_few_descriptors_are_named(self):
+        worker = self.worker()
+        ended = run_kvprobe("stat", "-d", "0.1", "-p", worker.pid, prefix=["prlimit", "--nofile=10:10"])
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("ulimit -n", ended.stderr)
+        ended = run_kvprobe("stat", "-d", "0.1", "-p", worker.pid, prefix=["prlimit", "--nofile=10:1024"])
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
     def test_multi_links_need_no_tracefs(self):
         script = "mount -t tmpfs none /sys/bus/event_source/devices && mount -t tmpfs none /sys/kernel/tracing"
         ended = self.in_changed_sys(script, "stat", "-v", "--file", SITE_WORKER, "-d", "0.1")

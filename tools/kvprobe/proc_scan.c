@@ -333,7 +333,7 @@ static bool read_skipped(const struct process *process, const struct process_fil
 
 void process_read_skipped(struct process *process)
 {
-	for (size_t i = 0; i < process->n_files && !process->exited; i++) {
+	for (size_t i = 0; i < process->n_files; i++) {
 		struct process_file *mapped = &process->files[i];
 		uint64_t now;
 		if (read_skipped(process, mapped, &now) && now >= mapped->skipped_before)
@@ -341,14 +341,28 @@ void process_read_skipped(struct process *process)
 	}
 }
 
+uint64_t process_skipped(const struct process *process)
+{
+	uint64_t skipped = process->skipped_gone;
+	for (size_t i = 0; i < process->n_files; i++)
+		skipped += process->files[i].skipped;
+	return skipped;
+}
+
 static void drop_process(struct scanner *scanner, struct process *process)
 {
 	id_map_take(&scanner->processes, (uint64_t)process->pid);
-	process->exited = true;
-	if (!process->listed) { /* nobody else points at it */
-		free(process->files);
-		free(process);
+	scanner->skipped_gone += process_skipped(process);
+	for (size_t i = 0; process->listed && i < scanner->n_with_probes; i++) {
+		if (scanner->with_probes[i] == process) {
+			scanner->n_with_probes--;
+			memmove(&scanner->with_probes[i], &scanner->with_probes[i + 1],
+			        (scanner->n_with_probes - i) * sizeof(*scanner->with_probes));
+			break;
+		}
 	}
+	free(process->files);
+	free(process);
 }
 
 static void list_process(struct scanner *scanner, struct process *process)
@@ -372,19 +386,27 @@ static void look_into(struct scanner *scanner, struct process *process)
 		if (errno == EACCES || errno == EPERM)
 			scanner->denied++;
 		process->signature = 0; /* try again at the next scan */
+		free(process->files);
+		process->files = before;
+		process->n_files = process->files_room = n_before;
+		return;
 	}
 	for (size_t i = 0; i < process->n_files; i++) {
 		struct process_file *mapped = &process->files[i];
 		bool known = false;
 		for (size_t k = 0; k < n_before && !known; k++) {
 			known = before[k].file == mapped->file && before[k].bias == mapped->bias;
-			if (known)
+			if (known) {
 				*mapped = before[k];
+				before[k].skipped = 0;
+			}
 		}
 		/* what a process that ran before us has skipped belongs to an earlier attach */
 		if (!known && !scanner->first_scan_done && !read_skipped(process, mapped, &mapped->skipped_before))
 			mapped->skipped_before = 0;
 	}
+	for (size_t k = 0; k < n_before; k++)
+		process->skipped_gone += before[k].skipped;
 	free(before);
 	if (process->n_files && !process->listed)
 		list_process(scanner, process);
@@ -511,14 +533,10 @@ void scanner_free(struct scanner *scanner)
 	}
 	for (size_t i = 0; i < scanner->processes.capacity; i++) {
 		struct process *process = scanner->processes.entries[i].value;
-		if (scanner->processes.entries[i].key && !process->listed) {
+		if (scanner->processes.entries[i].key) {
 			free(process->files);
 			free(process);
 		}
-	}
-	for (size_t i = 0; i < scanner->n_with_probes; i++) {
-		free(scanner->with_probes[i]->files);
-		free(scanner->with_probes[i]);
 	}
 	free(scanner->files);
 	free(scanner->with_probes);

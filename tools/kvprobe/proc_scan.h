@@ -34,19 +34,20 @@ struct process {
 	uint64_t start_time, signature;
 	struct process_file *files;
 	size_t n_files, files_room;
-	uint64_t scan; /* the last scan that saw it */
-	bool listed;   /* in scanner.with_probes */
-	bool exited;
+	uint64_t scan;         /* the last scan that saw it */
+	bool listed;           /* in scanner.with_probes */
+	uint64_t skipped_gone; /* of files that it has no longer mapped */
 };
 
 struct scanner {
 	struct id_map processes;      /* pid -> struct process, alive ones */
-	struct process **with_probes; /* in order of discovery, exited ones included */
+	struct process **with_probes; /* the living that have or had some, in order of discovery */
 	size_t n_with_probes, with_probes_room;
 	struct target_file **files;
 	size_t n_files, files_room;
 	struct id_map known_files; /* inode -> what we found in it */
 	uint64_t scan;
+	uint64_t skipped_gone; /* by fork guards of processes that have ended */
 	bool first_scan_done;
 	size_t denied;   /* processes of the last scan that could not be looked into */
 	size_t unopened; /* mapped files that could not be opened, this run */
@@ -71,7 +72,7 @@ void scan_begin(struct scanner *scanner);
 void scan_all(struct scanner *scanner);
 /* Look at one process. */
 enum scan_result scan_pid(struct scanner *scanner, int pid, int *leader);
-/* Mark the processes that this scan did not find as exited. */
+/* Forget the processes that this scan did not find: what they skipped goes into skipped_gone. */
 void scan_finish(struct scanner *scanner);
 /* A file by path, whether mapped or not. NULL: *error says why (static or in the file). */
 struct target_file *scan_file(struct scanner *scanner, const char *path, char *error, size_t error_size);
@@ -80,5 +81,7 @@ struct target_file *scan_file(struct scanner *scanner, const char *path, char *e
 bool process_read(int pid, uint64_t address, void *out, size_t length);
 /* Refresh the fork guard's counts of one process. */
 void process_read_skipped(struct process *process);
+/* What they were when last refreshed. */
+uint64_t process_skipped(const struct process *process);
 
 #endif

@@ -141,14 +141,6 @@ static void set_alarm(uint64_t duration_ns)
 /* --- attaching ----------------------------------------------------------------------------------------------------
  */
 
-static size_t live_processes(const struct session *session)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < session->scanner.n_with_probes; i++)
-		n += !session->scanner.with_probes[i]->exited;
-	return n;
-}
-
 static void announce(struct session *session)
 {
 	if (session->attached_files == 0 || session->announced_sites == session->kernel.sites)
@@ -156,7 +148,7 @@ static void announce(struct session *session)
 	session->announced_sites = session->kernel.sites;
 	session->announced = true;
 	fprintf(stderr, "attached: %zu sites, %zu files, %zu processes, form=%s\n", session->kernel.sites,
-	        session->attached_files, live_processes(session), kernel_side_form(&session->kernel));
+	        session->attached_files, session->scanner.n_with_probes, kernel_side_form(&session->kernel));
 	fflush(stderr);
 }
 
@@ -312,6 +304,7 @@ static void update_worker(struct session *session, uint32_t slot, uint64_t claim
 	if (process && (!worker->start_time || process->start_time == worker->start_time)) {
 		worker->start_time = process->start_time;
 		worker->nspid = process->nspid ? process->nspid : pid;
+		worker->skipped_fork = process_skipped(process);
 		if (process->comm[0]) /* one that is ending has no name any more */
 			memcpy(worker->comm, process->comm, sizeof(worker->comm));
 		return;
@@ -360,8 +353,8 @@ bool session_step(struct session *session)
 	if (code != EXIT_DONE)
 		session->failure = code;
 	announce(session);
-	session_update_workers(session);
 	read_skipped(session);
+	session_update_workers(session);
 	return all_listed_ended(session);
 }
 
@@ -396,30 +389,11 @@ void session_close(struct session *session)
 	session->workers = NULL;
 }
 
-static uint64_t skipped_of(const struct process *process)
-{
-	uint64_t skipped = 0;
-	for (size_t i = 0; i < process->n_files; i++)
-		skipped += process->files[i].skipped;
-	return skipped;
-}
-
 uint64_t session_skipped_fork(const struct session *session)
 {
-	uint64_t skipped = 0;
+	uint64_t skipped = session->scanner.skipped_gone;
 	for (size_t i = 0; i < session->scanner.n_with_probes; i++)
-		skipped += skipped_of(session->scanner.with_probes[i]);
-	return skipped;
-}
-
-uint64_t session_skipped_fork_of(const struct session *session, int pid, uint64_t start_time)
-{
-	uint64_t skipped = 0;
-	for (size_t i = 0; i < session->scanner.n_with_probes; i++) {
-		const struct process *process = session->scanner.with_probes[i];
-		if (process->pid == pid && process->start_time == start_time)
-			skipped += skipped_of(process);
-	}
+		skipped += process_skipped(session->scanner.with_probes[i]);
 	return skipped;
 }
 

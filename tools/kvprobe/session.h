@@ -35,6 +35,7 @@ struct worker {
 	int pid, nspid;
 	char comm[64];
 	uint64_t start_time;
+	uint64_t skipped_fork; /* calls that its fork guards held back while we watched */
 	bool exited;
 };
 
@@ -64,9 +65,8 @@ void session_update_workers(struct session *session);
 void session_detach(struct session *session);
 void session_close(struct session *session);
 
-/* Calls that fork guards held back while we watched. */
+/* Calls that fork guards held back while we watched, of all processes. */
 uint64_t session_skipped_fork(const struct session *session);
-uint64_t session_skipped_fork_of(const struct session *session, int pid, uint64_t start_time);
 /* Did nothing ever match? Says so, and why; the exit code then. */
 int session_nothing_seen(const struct session *session);
 

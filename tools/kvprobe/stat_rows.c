@@ -47,8 +47,7 @@ static void read_slot(struct stat_rows *rows, const struct session *session, str
 	const struct kvp_cell *cells = session->kernel.cells + (size_t)slot * (size_t)n_perf_keys;
 	const struct worker *worker = &session->workers[slot];
 	struct kvp_cell *earlier = before ? snapshot_of(before, session->options->workers, slot) : NULL;
-	struct stat_row row = {.worker = worker,
-	                       .skipped_fork = session_skipped_fork_of(session, worker->pid, worker->start_time)};
+	struct stat_row row = {.worker = worker};
 	for (row.key = 0; row.key < n_perf_keys; row.key++) {
 		struct kvp_cell now = cells[row.key], change;
 		if (earlier) {
@@ -257,17 +256,17 @@ static void print_table(const struct stat_rows *rows, const char *type, double s
 static void print_json_row(const struct stat_row *row, const char *type, double seconds)
 {
 	const struct cell_summary *cell = &row->cell;
-	json_t *object = json_pack("{ss sI si si ss ss ss ss sI sI sI sI sI sI sI sI sI sI sI sf sb sI}", "type",
-	                           type, "time_ns", (json_int_t)now_real_ns(), "pid", row->worker->pid, "nspid",
-	                           row->worker->nspid, "comm", row->worker->comm, "key", perf_keys[row->key].name,
-	                           "layer", perf_layer_name(perf_keys[row->key].layer), "level",
-	                           perf_level_name(perf_keys[row->key].level), "calls", (json_int_t)cell->calls,
-	                           "failed_calls", (json_int_t)cell->failed_calls, "keys", (json_int_t)cell->keys,
-	                           "failed_keys", (json_int_t)cell->failed_keys, "bytes", (json_int_t)cell->bytes,
-	                           "untimed", (json_int_t)cell->untimed, "avg_ns", (json_int_t)cell->avg_ns, "p50_ns",
-	                           (json_int_t)cell->p50_ns, "p99_ns", (json_int_t)cell->p99_ns, "p999_ns",
-	                           (json_int_t)cell->p999_ns, "max_ns", (json_int_t)cell->max_ns, "seconds", seconds,
-	                           "exited", row->worker->exited, "skipped_fork", (json_int_t)row->skipped_fork);
+	json_t *object = json_pack(
+	        "{ss sI si si ss ss ss ss sI sI sI sI sI sI sI sI sI sI sI sf sb sI}", "type", type, "time_ns",
+	        (json_int_t)now_real_ns(), "pid", row->worker->pid, "nspid", row->worker->nspid, "comm",
+	        row->worker->comm, "key", perf_keys[row->key].name, "layer",
+	        perf_layer_name(perf_keys[row->key].layer), "level", perf_level_name(perf_keys[row->key].level),
+	        "calls", (json_int_t)cell->calls, "failed_calls", (json_int_t)cell->failed_calls, "keys",
+	        (json_int_t)cell->keys, "failed_keys", (json_int_t)cell->failed_keys, "bytes",
+	        (json_int_t)cell->bytes, "untimed", (json_int_t)cell->untimed, "avg_ns", (json_int_t)cell->avg_ns,
+	        "p50_ns", (json_int_t)cell->p50_ns, "p99_ns", (json_int_t)cell->p99_ns, "p999_ns",
+	        (json_int_t)cell->p999_ns, "max_ns", (json_int_t)cell->max_ns, "seconds", seconds, "exited",
+	        row->worker->exited, "skipped_fork", (json_int_t)row->worker->skipped_fork);
 	if (!object)
 		return;
 	char *text = need_memory(json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)));

@@ -32,7 +32,6 @@ enum stat_column stat_column_of(const char *name);
 struct stat_row {
 	const struct worker *worker; /* NULL: all workers together */
 	int key;
-	uint64_t skipped_fork; /* of the worker */
 	struct cell_summary cell;
 };
 
