@@ -151,6 +151,37 @@ class ExactTest(Case):
         self.assertEqual(sum(row["calls"] for row in intervals), 20)
         self.assertGreater(max(row["seconds"] for row in intervals), 0.5)
 
+    def test_a_reader_that_does_not_read_does_not_hold_it(self):
+        worker = self.worker()
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        stat = self.collector("stat", "--json", "-i", "0.001", "-p", worker.pid, stdout=write_end)
+        os.close(write_end)
+
+        def blocked():
+            worker.do("each 1")
+            return "pipe_write" in pathlib.Path(f"/proc/{stat.pid}/wchan").read_text()
+        collector.wait_until(blocked, "the pipe to be full")
+        self.assertEqual(stat.stop(), 1, stat.errors)
+        # one blocked write is waited for, not one per row: what was to be written ends where the first gave up
+        self.assertTrue(any("writing to stdout" in line for line in stat.errors), stat.errors)
+
+    def test_a_reader_that_is_slow_gets_it_all(self):
+        worker = self.worker()
+        read_end, write_end = os.pipe()
+        stat = self.collector("stat", "--json", "-i", "0.001", "-p", worker.pid, stdout=write_end)
+        os.close(write_end)
+
+        def blocked():
+            worker.do("each 1")
+            return "pipe_write" in pathlib.Path(f"/proc/{stat.pid}/wchan").read_text()
+        collector.wait_until(blocked, "the pipe to be full")
+        stat.process.send_signal(signal.SIGINT)
+        with open(read_end, "rb") as reader:
+            rows = [json.loads(line) for line in reader]
+        self.assertEqual(stat.finish(), 0, stat.errors)
+        self.assertEqual(rows[-1]["type"], "summary")
+
     def test_what_cannot_be_written_is_a_failure(self):
         worker = self.worker()
         for args in (["stat", "-d", "0.1", "-p", worker.pid], ["stat", "--json", "-d", "0.1", "-p", worker.pid],

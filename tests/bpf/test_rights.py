@@ -9,6 +9,7 @@ import platform
 import shutil
 import struct
 import subprocess
+import time
 import unittest
 
 import collector
@@ -227,6 +228,19 @@ class KernelTest(Case):
             ended = run_kvprobe("stat", "-d", "0.1", prefix=prefix)
             self.assertEqual(ended.returncode, 1, ended.stderr)
             self.assertIn(words, ended.stderr)
+
+    def test_workers_that_proc_hides_keep_their_row(self):
+        worker = self.worker()
+        prefix = ["unshare", "--mount", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$0" "$@"',
+                  "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+bpf,+perfmon",
+                  "--ambient-caps=+bpf,+perfmon"]
+        stat = self.collector("stat", "--json", "--file", SITE_WORKER, "-i", "0.5", "-c", "6", prefix=prefix)
+        for _ in range(3):
+            worker.fire("RC_REMOVE", 1, 5)
+            time.sleep(1.1)  # the collector looks for ended workers once a second
+        stat.finish()
+        rows = [row for row in stat.rows() if row["pid"] == worker.pid]
+        self.assertEqual([(row["calls"], row["exited"]) for row in rows], [(15, False)], stat.errors)
 
     def test_few_descriptors_are_named(self):
         worker = self.worker()

@@ -57,7 +57,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'l':
 		if (!perf_levels_parse(arg, &opts->levels))
-			argp_error(state, "'%s' is not a list of levels", arg);
+			argp_error(state,
+			           "'%s' is not a list of levels; those are SUB_SYSTEM, KEY_MODULE, MODULE, DEBUG or "
+			           "1 to 4",
+			           arg);
 		return 0;
 	case 'j':
 		opts->json = true;

@@ -93,7 +93,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_OP:
 		if (!mc_log_op_number(arg))
-			argp_error(state, "'%s' is not a logged call", arg);
+			argp_error(state, "'%s' is not a logged call; the calls are %s, %s, %s, %s, %s", arg,
+			           mc_log_op_name(KVP_OP_PUT), mc_log_op_name(KVP_OP_IS_EXIST),
+			           mc_log_op_name(KVP_OP_GET), mc_log_op_name(KVP_OP_REGISTER),
+			           mc_log_op_name(KVP_OP_REPLICA_DESC));
 		opts->ops |= 1ull << mc_log_op_number(arg);
 		return 0;
 	case OPTION_KEY:
@@ -273,7 +276,7 @@ static int run_log(struct log_options *opts)
 			follow(&run);
 			code = finish(&run);
 		} else {
-			say("cannot map the ring buffer: %s", strerror(errno));
+			say("cannot map the ring buffer: %s; a smaller --ring-mb needs less", strerror(errno));
 			code = EXIT_RUNTIME;
 		}
 	}

@@ -91,11 +91,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_SORT:
 		opts->sort = stat_column_of(arg);
 		if (opts->sort == COLUMN_NONE)
-			argp_error(state, "'%s' is not a column to sort by", arg);
+			argp_error(state,
+			           "'%s' is not a column to sort by; those are pid, key, calls, failed, keys, bytes, "
+			           "avg, "
+			           "p50, p99, p999, max",
+			           arg);
 		return 0;
 	case OPTION_LEVEL:
 		if (!perf_levels_parse(arg, &opts->levels))
-			argp_error(state, "'%s' is not a list of levels", arg);
+			argp_error(state,
+			           "'%s' is not a list of levels; those are SUB_SYSTEM, KEY_MODULE, MODULE, DEBUG or "
+			           "1 to 4",
+			           arg);
 		return 0;
 	case OPTION_PERF_KEY:
 		opts->key_prefix = arg;

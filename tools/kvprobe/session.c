@@ -12,6 +12,7 @@
 #include "tools/kvprobe/diagnose.h"
 
 #define SCAN_INTERVAL_NS 1000000000ull
+#define GRACE_S          2 /* for a write that blocks when it is time to stop */
 
 enum {
 	OPTION_ATTACH = 0x100,
@@ -105,9 +106,9 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int signal_number)
 {
-	(void)signal_number;
 	interrupted = 1;
-	alarm(1); /* and again: the signal may have come just before a write that blocks */
+	alarm(signal_number == SIGALRM ? 1
+	                               : GRACE_S); /* and again: it may have come just before a write that blocks */
 }
 
 bool session_interrupted(void)
@@ -115,22 +116,23 @@ bool session_interrupted(void)
 	return interrupted;
 }
 
-/* No SA_RESTART: a write to a reader that does not read must come back, too. */
+/* A write to a reader that is slow goes on after the signal (SA_RESTART), so that the last results arrive; one to a
+ * reader that does not read comes back by the alarm. */
 static void catch_signals(void)
 {
-	struct sigaction action = {.sa_handler = on_signal};
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
-	sigaction(SIGALRM, &action, NULL);
+	struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, wake = {.sa_handler = on_signal};
+	sigaction(SIGINT, &stop, NULL);
+	sigaction(SIGTERM, &stop, NULL);
+	sigaction(SIGHUP, &stop, NULL);
+	sigaction(SIGALRM, &wake, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* SIGALRM at the deadline ends a write that blocks. */
+/* At the deadline as if one had sent SIGTERM. */
 static void set_alarm(uint64_t duration_ns)
 {
 	timer_t timer;
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGTERM};
 	struct itimerspec when = {
 	        .it_value = {(time_t)(duration_ns / 1000000000u), (long)(duration_ns % 1000000000u)},
 	};
@@ -289,6 +291,14 @@ static struct process *process_of(struct session *session, int pid)
 	return process;
 }
 
+/* A /proc mounted with hidepid does not show it, but it is there. */
+static bool is_hidden(int pid)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	return access(path, F_OK) < 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
 static void update_worker(struct session *session, uint32_t slot, uint64_t claim)
 {
 	struct worker *worker = &session->workers[slot];
@@ -309,6 +319,8 @@ static void update_worker(struct session *session, uint32_t slot, uint64_t claim
 			memcpy(worker->comm, process->comm, sizeof(worker->comm));
 		return;
 	}
+	if (!process && is_hidden(pid))
+		return;
 	worker->exited = true;
 	kernel_side_retire(&session->kernel, slot);
 }

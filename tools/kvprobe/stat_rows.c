@@ -245,7 +245,7 @@ static void print_table(const struct stat_rows *rows, const char *type, double s
 	print_cells(line, widths);
 	for (int c = 0; c < TABLE_COLUMNS; c++)
 		line[c] = cells[c];
-	for (size_t i = 0; i < rows->count; i++) {
+	for (size_t i = 0; i < rows->count && !ferror(stdout); i++) {
 		format_row(cells, &rows->rows[i], seconds);
 		print_cells(line, widths);
 	}
@@ -309,11 +309,13 @@ void stat_print_header(enum stat_format format)
 
 void stat_print(const struct stat_rows *rows, enum stat_format format, const char *type, double seconds)
 {
+	if (ferror(stdout))
+		return;
 	if (format == STAT_TABLE) {
 		print_table(rows, type, seconds);
 		return;
 	}
-	for (size_t i = 0; i < rows->count; i++) {
+	for (size_t i = 0; i < rows->count && !ferror(stdout); i++) { /* each write might wait for the alarm again */
 		if (!rows->rows[i].worker)
 			continue;
 		if (format == STAT_JSON)
@@ -326,7 +328,7 @@ void stat_print(const struct stat_rows *rows, enum stat_format format, const cha
 void stat_print_summary(const struct session *session, enum stat_format format, const struct stat_end *end)
 {
 	const char *form = kernel_side_form(&session->kernel);
-	if (format == STAT_JSON) {
+	if (format == STAT_JSON && !ferror(stdout)) {
 		json_t *object = json_pack(
 		        "{ss sI sI sI sI sI ss sI sI si si si sf}", "type", "summary", "time_ns",
 		        (json_int_t)now_real_ns(), "events", (json_int_t)end->events, "lost", (json_int_t)end->lost,
