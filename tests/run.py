@@ -11,6 +11,7 @@ unittest modules tests/<suite>/test_*.py. The last line is "N passed, N failed, 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from runner import plan, process, report, sanitizer
+from runner import hostlock, plan, process, report, sanitizer
 from runner.cmocka import TapReader
 from runner.pyreport import read_report
 
@@ -83,7 +84,8 @@ def run_suite(suite, preset, args):
         say(f"[{preset}] {suite.name}: NO TESTS FOUND")
         return [report.Case(nobody, "(suite)", "failed", detail=[f"no test of suite {suite.name} in {build}"])]
     jobs = args.jobs if suite.parallel else 1
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    alone = contextlib.nullcontext() if suite.parallel or not work else hostlock.held(say)
+    with alone, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(run_program, *item) for item in work]
         return [case for future in futures for case in future.result()]
 

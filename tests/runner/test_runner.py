@@ -13,7 +13,7 @@ import unittest
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests"))
 
-from runner import plan, process  # noqa: E402
+from runner import hostlock, plan, process  # noqa: E402
 from runner.cmocka import TapReader  # noqa: E402
 from runner.pyreport import read_report  # noqa: E402
 from runner.sanitizer import command, environment, reports_of  # noqa: E402
@@ -233,6 +233,19 @@ class T(unittest.TestCase):
 """, timeout=2)
         self.assertEqual([(case.name, case.outcome) for case in cases], [("T.test_a", "failed")])
         self.assertIn("time limit", cases[0].detail[-1])
+
+
+class HostLock(Throwaway):
+    def test_one_at_a_time(self):
+        path = self.dir / "lock"
+        said = []
+        with hostlock.held(said.append, path), self.assertRaises(TimeoutError):
+            with hostlock.held(said.append, path, limit=0.2):
+                self.fail("held twice")
+        self.assertEqual(len(said), 1)
+        with hostlock.held(said.append, path):
+            pass
+        self.assertEqual(len(said), 1)
 
 
 class CommandLine(Throwaway):
