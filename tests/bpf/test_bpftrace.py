@@ -37,6 +37,8 @@ EXPECTED = {
                          r"^@keys\[usdt:.*:RC_BATCH_GET_REPLICA_DESC, -704\]: [1-9]\d*"]),
     "slow.bt": (["1"], [r"^calls of 1 us and more", r"^put +\d+ us  8 keys 0 failed  pid \d+ python3\S*  op [0-9a-f]+",
                         r"^get +\d+ us  8 keys 1 failed", r"^@slowest_us\[exist\]: [1-9]\d*"]),
+    "slow_phases.bt": (["1"], [r"^put +\d+ us = start [1-9]\d*, submit \d+, wait \d+, end [1-9]\d*  pid {worker}  op",
+                               r"^get +\d+ us = query [1-9]\d*, submit \d+, wait \d+  pid {worker}  op [0-9a-f]{16}$"]),
     "by_process.bt": ([], [r"^@put_calls\[{worker}, python3\S*\]: [1-9]\d*",
                            r"^@get_mib\[{worker}, python3\S*\]: \d+"]),
     "lookup_or_data.bt": ([], [r"^@us\[lookup\]" + STATS, r"^@us\[data\]" + STATS, HISTOGRAM]),

@@ -17,8 +17,8 @@ LIMIT_S = 240
 MARK = "=== block "
 # Not run here: they would run this test, or are run by CI as they stand.
 NOT_RUN = {"./dev demo", "./dev test"}
-SCRATCH = ("kvprobe-worker.py", "kvprobe-with-rights", "kvprobe-logs", "kvprobe-install", "kvprobe-example",
-           "kvprobe-example.c")
+SCRATCH = ("kvprobe-worker.py", "kvprobe-slow.txt", "kvprobe-with-rights", "kvprobe-logs", "kvprobe-install",
+           "kvprobe-example", "kvprobe-example.c")
 SCRIPT = """set -eu
 trap 'status=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; exit $status' EXIT
 """
