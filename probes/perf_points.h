@@ -99,6 +99,25 @@ KVP_INLINE int64_t perf_result(struct perf_scope *scope, uint64_t bytes, uint64_
 #include "perf_points.def"
 #undef PERF_POINT
 
+/* What someone else has measured, in the XFER layer: fires start and done at once, with these arguments. op_id is
+ * evaluated only while someone watches. */
+#define PERF_POINT(NAME, LAYER, LEVEL, site, meaning) KVP_RECORD_##LAYER(NAME)
+#define KVP_RECORD_PY(NAME)
+#define KVP_RECORD_RC(NAME)
+#define KVP_RECORD_CLIENT(NAME)
+#define KVP_RECORD_TRANSFER(NAME)
+#define KVP_RECORD_MASTER(NAME)
+#define KVP_RECORD_XFER(NAME)                                                                                        \
+	KVP_HIDDEN void kvp_record_##NAME(uint64_t elapsed_ns, uint64_t bytes, uint64_t n_keys, uint64_t n_failed,   \
+	                                  int64_t rc, uint64_t op_id);
+#include "perf_points.def"
+#undef PERF_POINT
+#define PERF_RECORD(NAME, elapsed_ns, bytes, n_keys, n_failed, rc, op_id)                                            \
+	do {                                                                                                         \
+		if (KVP_UNLIKELY(kvp_watched_##NAME))                                                                \
+			kvp_record_##NAME((elapsed_ns), (bytes), (n_keys), (n_failed), (rc), (op_id));               \
+	} while (0)
+
 /* The same in two halves, for what ends in another function than it began in; who holds the scope ends it once. */
 #define PERF_BEGIN(NAME, op_id, n_keys, bytes_offered) perf_begin_##NAME((op_id), (n_keys), (bytes_offered), false)
 #define PERF_END(NAME, scope)                          perf_end_##NAME(scope)
@@ -136,6 +155,8 @@ KVP_INLINE void perf_end_none(struct perf_scope *scope)
 #define PERF_BEGIN(NAME, op, keys, bytes_offered)                                                                    \
 	((void)(bytes_offered), (struct perf_scope){.op_id = (op), .n_keys = (keys)})
 #define PERF_END(NAME, scope) perf_end_none(scope)
+#define PERF_RECORD(NAME, elapsed_ns, bytes, n_keys, n_failed, rc, op_id)                                            \
+	((void)(elapsed_ns), (void)(bytes), (void)(n_keys), (void)(n_failed), (void)(rc))
 KVP_INLINE bool perf_op_log_watched(void)
 {
 	return false;

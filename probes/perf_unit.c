@@ -223,20 +223,30 @@ __asm__(".pushsection .probes,\"aw\",\"progbits\"\n.balign " SEMAPHORE_PAGE "\n.
 		register uint64_t bytes_offered __asm__(REG2) = c;                                                   \
 		STAP_PROBE3(kvstore, NAME##__start, op_id, n_keys, bytes_offered);                                   \
 	}                                                                                                            \
-	COLD_FN uint64_t kvp_start_##NAME(uint64_t op_id, uint64_t n_keys, uint64_t bytes_offered)                   \
+	static inline void fire_start_##NAME(uint64_t op_id, uint64_t n_keys, uint64_t bytes_offered)                \
 	{                                                                                                            \
 		static uint32_t generation;                                                                          \
-		uint64_t now = perf_clock_ns();                                                                      \
 		if (kvstore_##NAME##__start_semaphore && may_fire(&generation, (site_fn)site_start_##NAME))          \
 			site_start_##NAME(op_id, n_keys, bytes_offered);                                             \
+	}                                                                                                            \
+	static inline void fire_done_##NAME(uint64_t elapsed_ns, uint64_t bytes, uint64_t n_keys, uint64_t n_failed, \
+	                                    int64_t rc, uint64_t op_id)                                              \
+	{                                                                                                            \
+		static uint32_t generation;                                                                          \
+		if (kvstore_##NAME##_semaphore && may_fire(&generation, (site_fn)site_##NAME))                       \
+			site_##NAME(elapsed_ns, bytes, n_keys, n_failed, rc, op_id);                                 \
+	}                                                                                                            \
+	COLD_FN uint64_t kvp_start_##NAME(uint64_t op_id, uint64_t n_keys, uint64_t bytes_offered)                   \
+	{                                                                                                            \
+		uint64_t now = perf_clock_ns();                                                                      \
+		fire_start_##NAME(op_id, n_keys, bytes_offered);                                                     \
 		return now;                                                                                          \
 	}                                                                                                            \
 	COLD_FN void kvp_done_##NAME(uint64_t start_ns, uint64_t bytes, uint64_t n_keys, uint64_t n_failed,          \
 	                             int64_t rc, uint64_t op_id)                                                     \
 	{                                                                                                            \
-		static uint32_t generation;                                                                          \
-		if (kvstore_##NAME##_semaphore && may_fire(&generation, (site_fn)site_##NAME))                       \
-			site_##NAME(elapsed_since(start_ns), bytes, n_keys, n_failed, rc, op_id);                    \
+		if (kvstore_##NAME##_semaphore)                                                                      \
+			fire_done_##NAME(elapsed_since(start_ns), bytes, n_keys, n_failed, rc, op_id);               \
 	}
 
 /* A call that began unwatched has no start: it reports 0. A timed call reports at least 1.
@@ -248,6 +258,15 @@ __attribute__((unused)) static uint64_t elapsed_since(uint64_t start_ns)
 	uint64_t now = perf_clock_ns();
 	return now > start_ns ? now - start_ns : 1;
 }
+
+/* What someone else has measured. */
+#define DEFINE_RECORD(NAME)                                                                                          \
+	COLD_FN void kvp_record_##NAME(uint64_t elapsed_ns, uint64_t bytes, uint64_t n_keys, uint64_t n_failed,      \
+	                               int64_t rc, uint64_t op_id)                                                   \
+	{                                                                                                            \
+		fire_start_##NAME(op_id, n_keys, bytes);                                                             \
+		fire_done_##NAME(elapsed_ns, bytes, n_keys, n_failed, rc, op_id);                                    \
+	}
 
 #ifdef KVP_UNIT_PY
 #define DEFINE_PY(NAME) DEFINE_KEY(NAME)
@@ -275,7 +294,7 @@ __attribute__((unused)) static uint64_t elapsed_since(uint64_t start_ns)
 #define DEFINE_MASTER(NAME)
 #endif
 #ifdef KVP_UNIT_XFER
-#define DEFINE_XFER(NAME) DEFINE_KEY(NAME)
+#define DEFINE_XFER(NAME) DEFINE_KEY(NAME) DEFINE_RECORD(NAME)
 #else
 #define DEFINE_XFER(NAME)
 #endif

@@ -36,6 +36,8 @@ SUITES = {
         Suite("fuzz", EVERY_PRESET, parallel=True),
         Suite("integration", EVERY_PRESET, parallel=True),
         Suite("python", EVERY_PRESET, parallel=True),
+        Suite("stats", EVERY_PRESET, parallel=True),
+        Suite("engine", EVERY_PRESET, parallel=True),
         # Probes are watched host-wide: two of these programs at once would see each other's calls.
         Suite("probes", RELEASE_ONLY, parallel=False, timeout=600, needs=("noprobes",)),
         Suite("bpf", RELEASE_ONLY, parallel=False, timeout=600),
