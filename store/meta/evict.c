@@ -9,7 +9,7 @@
 #include "store/meta/meta_private.h"
 
 #include "probes/perf_points.h"
-#include "store/meta/loglin.h"
+#include "store/base/loglin.h"
 
 /* The candidates of one kind, by age of their lease's end. */
 struct ages {

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "store/meta/loglin.h"
+#include "store/base/loglin.h"
 
 #define RANGE_ALIGN 64u
 #define RANGE_NONE  UINT32_MAX

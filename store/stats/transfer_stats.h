@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define XFER_ROW_LIMIT    1000000u
-#define XFER_SKETCH_ERROR 0.03125 /* relative */
+#define XFER_SKETCH_ERROR 0.015625 /* relative; a duration below 32 ns is exact to 1 ns */
 
 struct xfer_row {
 	double duration_s;
@@ -33,10 +33,8 @@ struct xfer_row {
 enum xfer_direction { XFER_DIRECTION_WRITE, XFER_DIRECTION_READ };
 enum xfer_failure { XFER_FAILED_TRANSFER, XFER_FAILED_RECV, XFER_EXPIRED_REQ, XFER_FAILURES };
 
-struct xfer_stats; /* opaque, thread-safe */
-
-/* Rows beyond the limit, summed up. */
-struct xfer_sketch;
+struct xfer_stats;  /* opaque, thread-safe */
+struct xfer_sketch; /* rows beyond the limit, summed up: sketch.h */
 
 /* A cut, or a merge of several: plain data of one thread. */
 struct xfer_snapshot {
@@ -61,23 +59,23 @@ struct xfer_stats *xfer_stats_new(size_t row_limit);
 void xfer_stats_free(struct xfer_stats *stats);
 
 /* One transfer that succeeded. Fires XFER_WRITE or XFER_READ: elapsed_ns max(1, round(duration_s * 1e9)), bytes,
- * n_keys = descriptors, n_failed 0, rc 0. 0; KV_INVALID_PARAMS for a duration that is not finite or bytes below 0:
- * nothing is recorded then. Without memory for a row it enters the sums and the sketch. */
+ * n_keys = descriptors, n_failed 0, rc 0. 0; KV_INVALID_PARAMS for a duration that is not finite or bytes below 0;
+ * KV_INTERNAL_ERROR without memory. Nothing is recorded and nothing fires then. */
 int xfer_stats_record(struct xfer_stats *stats, enum xfer_direction direction, const struct xfer_row *row);
 /* One failure. Fires XFER_WRITE or XFER_READ (by direction), XFER_RECV_FAILED or XFER_REQ_EXPIRED with elapsed_ns 0,
  * bytes 0, n_keys 0, n_failed 1 and rc KV_TRANSFER_FAIL (-800), for an expired request KV_RPC_TIMEOUT (-901). */
 void xfer_stats_record_failure(struct xfer_stats *stats, enum xfer_direction direction, enum xfer_failure failure);
 
 /* Everything recorded since the last take, in one atomic cut; *out is overwritten and to be freed with
- * xfer_snapshot_free. Never fails: what there is is handed over, not copied. */
-void xfer_stats_take(struct xfer_stats *stats, struct xfer_snapshot *out);
+ * xfer_snapshot_free. KV_INTERNAL_ERROR without memory: nothing was taken. */
+int xfer_stats_take(struct xfer_stats *stats, struct xfer_snapshot *out);
 /* The same without taking anything away. KV_INTERNAL_ERROR without memory. */
 int xfer_stats_copy(struct xfer_stats *stats, struct xfer_snapshot *out);
 /* Neither a success nor a failure is there. */
 bool xfer_stats_is_empty(struct xfer_stats *stats);
 uint64_t xfer_stats_successes(struct xfer_stats *stats);
-/* Count a snapshot's content in again (a merge into a live object). Fires nothing. KV_INTERNAL_ERROR: no memory for
- * the sketch; nothing was added. */
+/* Count a snapshot's content in as well (a merge into a live object). Fires nothing. KV_INTERNAL_ERROR without
+ * memory: a part may have been added. */
 int xfer_stats_add(struct xfer_stats *stats, const struct xfer_snapshot *from);
 
 /* Zeroed snapshots are empty. */

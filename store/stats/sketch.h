@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is kept of rows beyond the limit: exact counts and sums, and a log-linear histogram of each column. */
+#ifndef KV_XFER_SKETCH_H
+#define KV_XFER_SKETCH_H
+
+#include "store/base/loglin.h"
+#include "store/stats/transfer_stats.h"
+
+struct xfer_sketch {
+	uint64_t rows;
+	long double sum_s;
+	unsigned __int128 sum_bytes, sum_descriptors;
+	uint64_t ns[LOGLIN_BUCKETS]; /* a negative duration counts as 0 */
+	uint64_t bytes[LOGLIN_BUCKETS];
+	uint64_t descriptors[LOGLIN_BUCKETS];
+};
+
+/* The duration of a row in whole nanoseconds, at least 0. */
+uint64_t xfer_row_ns(const struct xfer_row *row);
+
+/* An empty sketch, to be freed with free(). NULL without memory. */
+struct xfer_sketch *xfer_sketch_new(void);
+void xfer_sketch_push(struct xfer_sketch *sketch, const struct xfer_row *row);
+void xfer_sketch_add(struct xfer_sketch *into, const struct xfer_sketch *from);
+/* The q-quantile (0 to 1) of the durations in the histogram, in ns, interpolated between ranks as numpy does; n is
+ * the sum of the counts, above 0. */
+double xfer_sketch_quantile(const uint64_t *counts, uint64_t n, double q);
+
+#endif
