@@ -106,46 +106,26 @@ static void swap(double *a, double *b)
 	*b = kept;
 }
 
-static double median_of_three(double a, double b, double c)
-{
-	if (a > b)
-		swap(&a, &b);
-	if (b > c)
-		b = c;
-	return a > b ? a : b;
-}
-
-/* Parts [*low, *end) into what is below, equal to and above a pivot; they get the range of the equal ones. */
-static void part(double *values, size_t *low, size_t *end)
-{
-	size_t below = *low, at = *low, above = *end;
-	double pivot = median_of_three(values[*low], values[*low + (*end - *low) / 2], values[*end - 1]);
-	while (at < above) {
-		if (values[at] < pivot)
-			swap(&values[below++], &values[at++]);
-		else if (values[at] > pivot)
-			swap(&values[at], &values[--above]);
-		else
-			at++;
-	}
-	*low = below;
-	*end = above;
-}
-
 /* Reorders values so that values[k] is what it would be if they were sorted, with nothing larger before it and
- * nothing smaller behind it. */
+ * nothing smaller behind it. The value at k is the pivot: durations often come nearly sorted. */
 static void select_rank(double *values, size_t n, size_t k)
 {
-	size_t left = 0, right = n;
-	while (right - left > 1) {
-		size_t low = left, end = right;
-		part(values, &low, &end);
-		if (k < low)
-			right = low;
-		else if (k >= end)
-			left = end;
-		else
-			return;
+	ptrdiff_t left = 0, right = (ptrdiff_t)n - 1, wanted = (ptrdiff_t)k;
+	while (left < right) {
+		double pivot = values[wanted];
+		ptrdiff_t i = left, j = right;
+		while (i <= j) {
+			while (values[i] < pivot)
+				i++;
+			while (values[j] > pivot)
+				j--;
+			if (i <= j)
+				swap(&values[i++], &values[j--]);
+		}
+		if (j < wanted)
+			left = i;
+		if (wanted < i)
+			right = j;
 	}
 }
 
