@@ -14,6 +14,9 @@
 #define KVP_HIST_MAX_LOG2 43u /* values up to 2^44 ns, 4.9 hours, have their own bucket */
 #define KVP_HIST_BUCKETS  ((KVP_HIST_MAX_LOG2 - KVP_HIST_SUB_BITS + 2) * KVP_HIST_SUB)
 
+/* How far the middle of a bucket can be from a value in it, relative to the value. */
+#define KVP_HIST_ERROR (1.0 / (2 * KVP_HIST_SUB))
+
 /* floor(log2(value)), value > 0. No count-leading-zeros: the BPF target has none. */
 static inline __attribute__((always_inline, unused)) unsigned int kvp_log2(unsigned long long value)
 {

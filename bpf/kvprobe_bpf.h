@@ -13,6 +13,7 @@
 /* The attach cookie: which key, and how its arguments are found. */
 #define KVP_COOKIE_KEY_MASK   0xffffu
 #define KVP_COOKIE_PINNED     (1ull << 16) /* arguments in the registers of the probe ABI: read directly */
+#define KVP_COOKIE_EVENT      (1ull << 17) /* a firing without a duration is an event, not an untimed call */
 #define KVP_COOKIE_SPEC_SHIFT 32           /* else: index into the map operand_specs */
 
 /* How one argument of a probe is found when it is not pinned. */
@@ -42,7 +43,9 @@ struct kvp_operand_spec {
 };
 
 /* What is known of one (worker, key). Only ever grows; an interval is the difference of two readings. Every call
- * is in a bucket or in untimed: their sum is the number of calls, which costs no atomic add of its own. */
+ * is in a bucket or in untimed: their sum is the number of calls, which costs no atomic add of its own. Bucket 0,
+ * which no timed call reaches (it has at least 1 ns), holds the events: they too are in no sum, minimum or maximum.
+ */
 struct kvp_cell {
 	uint64_t failed_calls;
 	uint64_t keys;

@@ -35,7 +35,7 @@ def site_keys():
     """The keys that the site worker has, in its order."""
     text = (REPO / "perf_points.def").read_text()
     points = re.findall(r"^PERF_POINT\((\w+), (\w+),", text, re.M)
-    return [name for name, layer in points if layer in ("RC", "CLIENT", "TRANSFER", "MASTER")]
+    return [name for name, layer in points if layer in ("RC", "CLIENT", "TRANSFER", "MASTER", "XFER")]
 
 
 def kernel_form():

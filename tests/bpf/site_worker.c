@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker for tests of the collector: it has the sites of libkvstore and fires them as told, one command a
- * line on stdin, one line of answer on stdout.
+ * A worker for tests of the collector: it has the sites of libkvstore and of the KV transfer stats and fires them as
+ * told, one command a line on stdin, one line of answer on stdout.
  *
  *   fire KEY THREADS LOOPS BYTES KEYS FAILED RC   timed calls of one key
+ *   record KEY LOOPS NS BYTES KEYS FAILED RC      firings with a duration that someone else has measured (XFER)
  *   each LOOPS                                    every key, call i of key k with values made from k and i
  *   log OP THREADS CALLS KEYS SEED FILE           op_log blocks with hostile keys; their text goes to FILE, one
  *                                                 file per thread (FILE.0, FILE.1 ...)
@@ -47,11 +48,11 @@ typedef void (*fire_fn)(const struct values *values, uint64_t op_id);
 #define ROW(NAME) {#NAME, fire_##NAME},
 /* the layers that this program has the sites of */
 #define DO_PY(what, NAME)
-#define DO_RC(what, NAME)       what(NAME)
-#define DO_CLIENT(what, NAME)   what(NAME)
-#define DO_TRANSFER(what, NAME) what(NAME)
-#define DO_MASTER(what, NAME)   what(NAME)
-#define DO_XFER(what, NAME)
+#define DO_RC(what, NAME)                             what(NAME)
+#define DO_CLIENT(what, NAME)                         what(NAME)
+#define DO_TRANSFER(what, NAME)                       what(NAME)
+#define DO_MASTER(what, NAME)                         what(NAME)
+#define DO_XFER(what, NAME)                           what(NAME)
 
 #define PERF_POINT(NAME, LAYER, LEVEL, site, meaning) DO_##LAYER(FIRE, NAME)
 #include "perf_points.def"
@@ -65,7 +66,36 @@ static const struct {
 #include "perf_points.def"
 };
 #undef PERF_POINT
-#define N_KEYS      (sizeof(keys) / sizeof(keys[0]))
+#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+/* What can be recorded. */
+typedef void (*record_fn)(uint64_t elapsed_ns, const struct values *values, uint64_t op_id);
+#define RECORD(NAME)                                                                                                 \
+	static void record_##NAME(uint64_t elapsed_ns, const struct values *values, uint64_t op_id)                  \
+	{                                                                                                            \
+		PERF_RECORD(NAME, elapsed_ns, values->bytes, values->n_keys, values->n_failed, values->rc, op_id);   \
+	}
+#define RECORD_ROW(NAME) {#NAME, record_##NAME},
+#define REC_PY(what, NAME)
+#define REC_RC(what, NAME)
+#define REC_CLIENT(what, NAME)
+#define REC_TRANSFER(what, NAME)
+#define REC_MASTER(what, NAME)
+#define REC_XFER(what, NAME)                          what(NAME)
+
+#define PERF_POINT(NAME, LAYER, LEVEL, site, meaning) REC_##LAYER(RECORD, NAME)
+#include "perf_points.def"
+#undef PERF_POINT
+
+#define PERF_POINT(NAME, LAYER, LEVEL, site, meaning) REC_##LAYER(RECORD_ROW, NAME)
+static const struct {
+	const char *name;
+	record_fn record;
+} records[] = {
+#include "perf_points.def"
+};
+#undef PERF_POINT
+#define N_RECORDS   (sizeof(records) / sizeof(records[0]))
 
 #define MAX_THREADS 64
 
@@ -120,6 +150,27 @@ static void do_fire(const char *line)
 		jobs[i] = job;
 	run_threads(threads, fire_thread, jobs, sizeof(job));
 	printf("fired %" PRIu64 "\n", (uint64_t)threads * job.loops);
+}
+
+static void do_record(const char *line)
+{
+	char name[128];
+	uint64_t loops, elapsed_ns;
+	struct values values;
+	record_fn record = NULL;
+	if (sscanf(line, "record %127s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNd64, name,
+	           &loops, &elapsed_ns, &values.bytes, &values.n_keys, &values.n_failed, &values.rc) == 7) {
+		for (size_t i = 0; i < N_RECORDS; i++)
+			if (strcmp(records[i].name, name) == 0)
+				record = records[i].record;
+	}
+	if (!record) {
+		printf("error\n");
+		return;
+	}
+	for (uint64_t i = 0; i < loops; i++)
+		record(elapsed_ns, &values, i + 1);
+	printf("recorded %" PRIu64 "\n", loops);
 }
 
 /* What call i of key k reports; the test knows the same rule. */
@@ -352,6 +403,8 @@ int main(int argc, char **argv)
 			break;
 		if (strncmp(line, "fire ", 5) == 0)
 			do_fire(line);
+		else if (strncmp(line, "record ", 7) == 0)
+			do_record(line);
 		else if (strncmp(line, "each ", 5) == 0)
 			do_each(line);
 		else if (strncmp(line, "log ", 4) == 0)

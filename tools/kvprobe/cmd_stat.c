@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvprobe stat: per worker and key, counted in the kernel: nothing is sampled, nothing passes through a buffer. */
 #include <argp.h>
-#include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/kvprobe/commands.h"
+#include "tools/kvprobe/intervals.h"
+#include "tools/kvprobe/session_end.h"
 #include "tools/kvprobe/stat_rows.h"
 
 static const char doc[] =
@@ -43,8 +41,6 @@ enum {
 };
 
 static const struct argp_option options[] = {
-        {"interval", 'i', "SECONDS", 0, "Print what each interval added", 1},
-        {"count", 'c', "COUNT", 0, "Stop after this many intervals (of one second if there is no -i)", 1},
         {"json", OPTION_JSON, NULL, 0, "One JSON object a line", 2},
         {"csv", OPTION_CSV, NULL, 0, "Comma-separated values", 2},
         {"sort", OPTION_SORT, "COLUMN", 0,
@@ -57,8 +53,7 @@ static const struct argp_option options[] = {
 
 struct stat_options {
 	struct session_options session;
-	uint64_t interval_ns;
-	uint64_t count;
+	struct interval_options intervals;
 	enum stat_format format;
 	enum stat_column sort;
 	unsigned int levels;
@@ -68,19 +63,10 @@ struct stat_options {
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	struct stat_options *opts = state->input;
-	int64_t number;
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &opts->session;
-		return 0;
-	case 'i':
-		if (!parse_seconds(arg, DURATION_MAX_S, &opts->interval_ns))
-			argp_error(state, "-i takes seconds above 0, not '%s'", arg);
-		return 0;
-	case 'c':
-		if (!parse_integer(arg, 1, INT64_MAX, &number))
-			argp_error(state, "-c takes a count from 1, not '%s'", arg);
-		opts->count = (uint64_t)number;
+		state->child_inputs[1] = &opts->intervals;
 		return 0;
 	case OPTION_JSON:
 		opts->format = STAT_JSON;
@@ -107,10 +93,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_PERF_KEY:
 		opts->key_prefix = arg;
 		return 0;
-	case ARGP_KEY_END:
-		if (opts->count && !opts->interval_ns)
-			opts->interval_ns = 1000000000u;
-		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -120,9 +102,8 @@ struct stat_run {
 	const struct stat_options *opts;
 	struct session session;
 	struct stat_rows rows;
-	struct stat_snapshot snapshot;
-	uint64_t attached_ns, interval_start_ns, due_ns, intervals;
-	bool stdout_closed;
+	struct snapshot snapshot;
+	struct intervals intervals;
 };
 
 /* Which keys are asked for. Returns how many. */
@@ -138,52 +119,18 @@ static int choose_keys(const struct stat_options *opts, bool *wanted)
 	return n;
 }
 
-static void flush(struct stat_run *run)
+static void print_interval(void *context, double seconds)
 {
-	if (fflush(stdout) != 0 || ferror(stdout))
-		run->stdout_closed = true;
-}
-
-static void print_interval(struct stat_run *run)
-{
-	uint64_t now = now_mono_ns();
-	session_update_workers(&run->session);
+	struct stat_run *run = context;
 	stat_rows_read(&run->rows, &run->session, &run->snapshot);
 	stat_rows_sort(&run->rows, run->opts->sort);
-	stat_print(&run->rows, run->opts->format, "interval", (double)(now - run->interval_start_ns) / 1e9);
-	flush(run);
-	run->interval_start_ns = now;
-	run->intervals++;
-	/* by the clock of the start, so that intervals do not drift; those that we slept through are one long one */
-	run->due_ns += (1 + (now - run->due_ns) / run->opts->interval_ns) * run->opts->interval_ns;
-}
-
-static void follow(struct stat_run *run)
-{
-	const struct stat_options *opts = run->opts;
-	while (!run->stdout_closed && !session_step(&run->session)) {
-		uint64_t patience = session_patience(&run->session, 1000000000u);
-		if (opts->interval_ns) {
-			uint64_t now = now_mono_ns();
-			if (now >= run->due_ns) {
-				print_interval(run);
-				if (opts->count && run->intervals >= opts->count)
-					return;
-				continue;
-			}
-			patience = run->due_ns - now < patience ? run->due_ns - now : patience;
-		}
-		struct pollfd out = {.fd = fileno(stdout)};
-		poll(&out, 1, (int)(patience / 1000000) + 1);
-		if (out.revents & POLLERR) /* the reader has gone */
-			run->stdout_closed = true;
-	}
+	stat_print(&run->rows, run->opts->format, "interval", seconds);
 }
 
 static int finish(struct stat_run *run)
 {
-	struct stat_end end = {.seconds = (double)(now_mono_ns() - run->attached_ns) / 1e9};
-	session_detach(&run->session);
+	struct session_end end;
+	session_end_begin(&end, &run->session, run->intervals.attached_ns);
 	stat_rows_read(&run->rows, &run->session, NULL);
 	for (size_t i = 0; i < run->rows.count; i++) {
 		end.events += run->rows.rows[i].cell.calls;
@@ -191,25 +138,8 @@ static int finish(struct stat_run *run)
 	}
 	stat_rows_add_totals(&run->rows, &run->session);
 	stat_rows_sort(&run->rows, run->opts->sort);
-	struct kvp_totals totals = kernel_side_totals(&run->session.kernel);
-	end.lost = totals.no_slot_hits + totals.unreadable_hits;
-	end.minmax_giveups = totals.minmax_giveups;
-	end.missed = kernel_side_missed(&run->session.kernel);
-	end.skipped_fork = session_skipped_fork(&run->session);
 	stat_print(&run->rows, run->opts->format, "total", end.seconds);
-	if (totals.no_slot_hits)
-		say("lost %" PRIu64 " calls of workers beyond the %u rows of the worker table; give --workers",
-		    totals.no_slot_hits, run->opts->session.workers);
-	if (totals.unreadable_hits)
-		say("lost %" PRIu64 " calls whose arguments could not be read", totals.unreadable_hits);
-	if (totals.minmax_giveups)
-		say("%" PRIu64 " times a maximum or minimum was given up under contention: max may be too small",
-		    totals.minmax_giveups);
-	stat_print_summary(&run->session, run->opts->format, &end);
-	int code = session_nothing_seen(&run->session);
-	if (code == EXIT_DONE)
-		code = run->session.failure;
-	return code == EXIT_DONE && end.lost ? EXIT_LOST : code;
+	return session_end_report(&end, &run->session, run->opts->format == STAT_JSON);
 }
 
 static int run_stat(struct stat_options *opts)
@@ -225,14 +155,13 @@ static int run_stat(struct stat_options *opts)
 	int code = session_open(&run.session, &opts->session, &kernel);
 	if (code == EXIT_DONE) {
 		stat_print_header(opts->format);
-		flush(&run);
-		run.attached_ns = run.interval_start_ns = now_mono_ns();
-		run.due_ns = run.attached_ns + opts->interval_ns;
-		follow(&run);
+		intervals_begin(&run.intervals, &opts->intervals);
+		intervals_flush(&run.intervals);
+		intervals_follow(&run.intervals, &run.session, print_interval, &run);
 		code = finish(&run);
 	}
 	stat_rows_free(&run.rows);
-	stat_snapshot_free(&run.snapshot);
+	snapshot_free(&run.snapshot);
 	session_close(&run.session);
 	free(wanted);
 	return code;
@@ -240,7 +169,7 @@ static int run_stat(struct stat_options *opts)
 
 int cmd_stat(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&session_argp, 0, NULL, 0}, {0}};
+	static const struct argp_child children[] = {{&session_argp, 0, NULL, 0}, {&intervals_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {options, parse_option, NULL, doc, children, NULL, NULL};
 	struct stat_options opts = {0};
 	session_options_init(&opts.session);

@@ -195,6 +195,8 @@ static bool add_site(struct kernel_side *kernel, const struct target_file *file,
                      struct site_list *list, enum probe_kind kind, int key, const char **fallback)
 {
 	uint64_t cookie = (uint64_t)(key < 0 ? 0 : key);
+	if (key >= 0 && perf_keys[key].layer == PERF_LAYER_XFER)
+		cookie |= KVP_COOKIE_EVENT; /* what someone else has measured; a failure has no duration */
 	if (!note->site_offset || !note->site_executable || (note->semaphore && !note->semaphore_offset)) {
 		say("%s: probe %s is left out: its address is in no segment", file->path, note->name);
 		return true;

@@ -18,6 +18,7 @@ static const struct {
         {"list", cmd_list, "which keys a process or a file has, and whether someone watches them"},
         {"log", cmd_log, "the MC_LOG text of running workers: one summary per call, one line per key"},
         {"stat", cmd_stat, "calls, failures, bytes and durations per worker and key, counted in the kernel"},
+        {"xfer", cmd_xfer, "the line 'KV Transfer metrics: ...' of running workers, and of all together"},
         {"check", cmd_check, "do the probes of a binary stand as the list of keys says?"},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -225,6 +225,13 @@ static int allow_pids(struct session *session)
 	return EXIT_DONE;
 }
 
+/* "message: no process has imported it", where the command has said what that is. */
+static void say_missing(const struct session *session, const char *message)
+{
+	const char *has_done = session->options->has_done;
+	say("%s%s%s", message, has_done ? ": none has " : "", has_done ? has_done : "");
+}
+
 static void say_waiting(const struct session *session)
 {
 	if (session->scanner.denied && !have_capability(CAPABILITY_SYS_PTRACE))
@@ -237,7 +244,7 @@ static void say_waiting(const struct session *session)
 		    "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; -v names them",
 		    session->scanner.unopened);
 	if (session->attached_files == 0)
-		say("no process has the probes yet; waiting for one");
+		say_missing(session, "no process has the probes yet; waiting for one");
 }
 
 int session_open(struct session *session, struct session_options *options, struct kernel_options *kernel)
@@ -265,7 +272,7 @@ int session_open(struct session *session, struct session_options *options, struc
 	if (session->failure && session->attached_files == 0)
 		return session->failure;
 	if (options->pids.count && session->attached_files == 0) {
-		say("nothing to attach to: the processes have no probe that was asked for");
+		say_missing(session, "nothing to attach to: the processes have no probe that was asked for");
 		return EXIT_NO_MATCH;
 	}
 	session_update_workers(session); /* who the listed processes are, while they live */
@@ -418,6 +425,6 @@ int session_nothing_seen(const struct session *session)
 		    session->scanner.denied);
 		return EXIT_NO_RIGHT;
 	}
-	say("nothing was attached: no process had the probes");
+	say_missing(session, "nothing was attached: no process had the probes");
 	return EXIT_NO_MATCH;
 }

@@ -25,6 +25,7 @@ struct session_options {
 	uint32_t workers;
 	bool single;
 	uint64_t duration_ns; /* 0: until told to stop */
+	const char *has_done; /* what a process has done to have the probes, for messages; NULL: no word on it */
 };
 extern const struct argp session_argp;
 void session_options_init(struct session_options *options);

@@ -30,38 +30,19 @@ static void add_row(struct stat_rows *rows, const struct stat_row *row)
 	rows->rows[rows->count++] = *row;
 }
 
-static struct kvp_cell *snapshot_of(struct stat_snapshot *snapshot, uint32_t n_slots, uint32_t slot)
+static void read_slot(struct stat_rows *rows, const struct session *session, struct snapshot *before, uint32_t slot)
 {
-	if (!snapshot->by_slot) {
-		snapshot->by_slot = need_memory(calloc(n_slots, sizeof(*snapshot->by_slot)));
-		snapshot->n_slots = n_slots;
-	}
-	if (!snapshot->by_slot[slot])
-		snapshot->by_slot[slot] = need_memory(calloc((size_t)n_perf_keys, sizeof(struct kvp_cell)));
-	return snapshot->by_slot[slot];
-}
-
-static void read_slot(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before,
-                      uint32_t slot)
-{
-	const struct kvp_cell *cells = session->kernel.cells + (size_t)slot * (size_t)n_perf_keys;
-	const struct worker *worker = &session->workers[slot];
-	struct kvp_cell *earlier = before ? snapshot_of(before, session->options->workers, slot) : NULL;
-	struct stat_row row = {.worker = worker};
+	struct stat_row row = {.worker = &session->workers[slot]};
 	for (row.key = 0; row.key < n_perf_keys; row.key++) {
-		struct kvp_cell now = cells[row.key], change;
-		if (earlier) {
-			cell_subtract(&change, &now, &earlier[row.key]);
-			earlier[row.key] = now;
-			now = change;
-		}
-		cell_summarize(&row.cell, &now);
+		struct kvp_cell cell;
+		snapshot_read(before, session, slot, row.key, &cell);
+		cell_summarize(&row.cell, &cell);
 		if (row.cell.calls)
 			add_row(rows, &row);
 	}
 }
 
-void stat_rows_read(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before)
+void stat_rows_read(struct stat_rows *rows, const struct session *session, struct snapshot *before)
 {
 	rows->count = 0;
 	for (uint32_t slot = 0; slot < session->n_workers; slot++)
@@ -97,14 +78,6 @@ void stat_rows_free(struct stat_rows *rows)
 {
 	free(rows->rows);
 	*rows = (struct stat_rows){0};
-}
-
-void stat_snapshot_free(struct stat_snapshot *snapshot)
-{
-	for (uint32_t i = 0; i < snapshot->n_slots; i++)
-		free(snapshot->by_slot[i]);
-	free(snapshot->by_slot);
-	*snapshot = (struct stat_snapshot){0};
 }
 
 /* --- sorting ------------------------------------------------------------------------------------------------ */
@@ -323,30 +296,4 @@ void stat_print(const struct stat_rows *rows, enum stat_format format, const cha
 		else
 			print_csv_row(&rows->rows[i], type, seconds);
 	}
-}
-
-void stat_print_summary(const struct session *session, enum stat_format format, const struct stat_end *end)
-{
-	const char *form = kernel_side_form(&session->kernel);
-	if (format == STAT_JSON && !ferror(stdout)) {
-		json_t *object = json_pack(
-		        "{ss sI sI sI sI sI ss sI sI si si si sf}", "type", "summary", "time_ns",
-		        (json_int_t)now_real_ns(), "events", (json_int_t)end->events, "lost", (json_int_t)end->lost,
-		        "missed", (json_int_t)end->missed, "untimed", (json_int_t)end->untimed, "attach_form", form,
-		        "skipped_fork", (json_int_t)end->skipped_fork, "minmax_giveups",
-		        (json_int_t)end->minmax_giveups, "sites", (int)session->kernel.sites, "files",
-		        (int)session->attached_files, "workers", (int)session->n_workers, "seconds", end->seconds);
-		char *text = need_memory(
-		        object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9))
-		               : NULL);
-		puts(text);
-		free(text);
-		json_decref(object);
-	}
-	fflush(stdout);
-	fprintf(stderr,
-	        "summary: attached %zu sites in %zu files, %" PRIu64 " events, lost %" PRIu64 ", untimed %" PRIu64
-	        ", missed %" PRIu64 ", skipped_fork %" PRIu64 ", form=%s\n",
-	        session->kernel.sites, session->attached_files, end->events, end->lost, end->untimed, end->missed,
-	        end->skipped_fork, form);
 }

@@ -5,6 +5,7 @@
 
 #include "tools/kvprobe/hist.h"
 #include "tools/kvprobe/session.h"
+#include "tools/kvprobe/snapshot.h"
 
 enum stat_format {
 	STAT_TABLE,
@@ -40,29 +41,15 @@ struct stat_rows {
 	size_t count, room;
 };
 
-/* Earlier readings, per slot an array of cells. */
-struct stat_snapshot {
-	struct kvp_cell **by_slot;
-	uint32_t n_slots;
-};
-
 /* Read every cell that has calls. before NULL: since the start; else what came since, and *before becomes now. */
-void stat_rows_read(struct stat_rows *rows, const struct session *session, struct stat_snapshot *before);
+void stat_rows_read(struct stat_rows *rows, const struct session *session, struct snapshot *before);
 /* Add a row per key for all workers together, if there are several. */
 void stat_rows_add_totals(struct stat_rows *rows, const struct session *session);
 void stat_rows_sort(struct stat_rows *rows, enum stat_column column);
 void stat_rows_free(struct stat_rows *rows);
-void stat_snapshot_free(struct stat_snapshot *snapshot);
 
 /* type: "interval" or "total"; seconds: the time that the rows cover. */
 void stat_print(const struct stat_rows *rows, enum stat_format format, const char *type, double seconds);
 void stat_print_header(enum stat_format format);
-
-struct stat_end {
-	uint64_t events, lost, missed, untimed, skipped_fork, minmax_giveups;
-	double seconds;
-};
-/* The last line of stdout (JSON only) and of stderr. */
-void stat_print_summary(const struct session *session, enum stat_format format, const struct stat_end *end);
 
 #endif
