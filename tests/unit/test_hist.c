@@ -193,6 +193,105 @@ static void test_workers_add_up(void **state)
 	assert_int_equal(sum.hist[kvp_hist_bucket(50)], 1);
 }
 
+/* What the kernel side does for a firing that is an event: it has no duration. */
+static void put_event(struct kvp_cell *cell, int64_t rc)
+{
+	cell->hist[0]++;
+	cell->failed_keys++;
+	cell->failed_calls += rc < 0;
+}
+
+static void test_events_are_calls_without_a_duration(void **state)
+{
+	(void)state;
+	struct kvp_cell cell = {0};
+	struct cell_summary summary;
+	for (int i = 0; i < 1000; i++)
+		put_event(&cell, -800);
+	cell_summarize(&summary, &cell);
+	assert_int_equal(summary.calls, 1000);
+	assert_int_equal(summary.failed_calls, 1000);
+	assert_int_equal(summary.untimed, 0);
+	assert_int_equal(summary.avg_ns, 0);
+	assert_int_equal(summary.max_ns, 0);
+	assert_int_equal(summary.p50_ns, 0);
+
+	/* nor do they move the figures of the timed ones */
+	put(&cell, 1000003, 8);
+	put(&cell, 1000003, 8);
+	cell.untimed++;
+	cell_summarize(&summary, &cell);
+	assert_int_equal(summary.calls, 1003);
+	assert_int_equal(summary.untimed, 1);
+	assert_int_equal(hist_timed(cell.hist), 2);
+	assert_int_equal(summary.avg_ns, 1000003);
+	assert_int_equal(summary.p50_ns, 1000003);
+	assert_int_equal(summary.p999_ns, 1000003);
+	assert_int_equal(hist_quantile(cell.hist, 0.0), hist_quantile(cell.hist, 1.0));
+	assert_true(cell_quantile_linear(&cell, 0.0) == 1000003);
+}
+
+static void test_interval_of_events(void **state)
+{
+	(void)state;
+	struct kvp_cell before = {0}, now, change;
+	put(&before, 5000, 1);
+	now = before;
+	put_event(&now, -800);
+	put_event(&now, -800);
+	cell_subtract(&change, &now, &before);
+	assert_int_equal(calls_of(&change), 2);
+	assert_int_equal(cell_calls(&change), 2);
+	assert_int_equal(hist_timed(change.hist), 0);
+	assert_int_equal(change.max_ns, 0);
+	assert_true(cell_quantile_linear(&change, 0.9) == 0);
+}
+
+static double linear_of_sorted(const uint64_t *samples, size_t n, double quantile)
+{
+	double position = quantile * (double)(n - 1);
+	size_t rank = (size_t)position;
+	double low = (double)samples[rank], high = rank + 1 < n ? (double)samples[rank + 1] : low;
+	return low + (position - (double)rank) * (high - low);
+}
+
+static void test_linear_quantiles_against_sorted_samples(void **state)
+{
+	(void)state;
+	static const double quantiles[] = {0, 0.1, 0.5, 0.9, 0.99, 1};
+	static const size_t sizes[] = {1, 2, 3, 10, 11, 97, 1000};
+	uint64_t samples[1000];
+	struct rng rng = {17};
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		struct kvp_cell cell = {0};
+		for (size_t i = 0; i < sizes[k]; i++) {
+			samples[i] = 1 + (rng_next(&rng) >> (24 + rng_below(&rng, 38)));
+			put(&cell, samples[i], 0);
+			put_event(&cell, -800);
+		}
+		qsort(samples, sizes[k], sizeof(*samples), compare_u64);
+		for (size_t q = 0; q < sizeof(quantiles) / sizeof(quantiles[0]); q++) {
+			double want = linear_of_sorted(samples, sizes[k], quantiles[q]);
+			double got = cell_quantile_linear(&cell, quantiles[q]);
+			assert_true(got >= want * (1 - KVP_HIST_ERROR) && got <= want * (1 + KVP_HIST_ERROR));
+		}
+		if (sizes[k] == 1) /* minimum and maximum leave no doubt */
+			assert_true(cell_quantile_linear(&cell, 0.9) == (double)samples[0]);
+	}
+}
+
+static void test_linear_quantile_between_buckets(void **state)
+{
+	(void)state;
+	struct kvp_cell cell = {.max_ns = 31};
+	cell.hist[kvp_hist_bucket(10)] = 9; /* buckets below 32 hold one value each */
+	cell.hist[kvp_hist_bucket(30)] = 2;
+	assert_true(cell_quantile_linear(&cell, 0.8) == 10);  /* rank 8 of 0 .. 10 */
+	assert_true(cell_quantile_linear(&cell, 0.85) == 20); /* halfway from rank 8 to 9 */
+	assert_true(cell_quantile_linear(&cell, 0.9) == 30);
+	assert_true(cell_quantile_linear(&cell, 1) == 30);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -206,6 +305,10 @@ int main(void)
 	        cmocka_unit_test(test_interval_is_the_difference),
 	        cmocka_unit_test(test_interval_beyond_the_last_bucket),
 	        cmocka_unit_test(test_workers_add_up),
+	        cmocka_unit_test(test_events_are_calls_without_a_duration),
+	        cmocka_unit_test(test_interval_of_events),
+	        cmocka_unit_test(test_linear_quantiles_against_sorted_samples),
+	        cmocka_unit_test(test_linear_quantile_between_buckets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,13 @@
 #include "tools/kvprobe/python_number.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DIGITS   17  /* enough for any double */
+#define MAX_DIGITS   17 /* enough for any double */
+#define DECIMAL_MAX  (MAX_DIGITS + 16)
 #define FIXED_MAX    400 /* the largest double written out, with its decimals */
 #define POINT_LOWEST -3  /* where the decimal point may stand, counted from the first digit, */
 #define POINT_MOST   16  /* for a number to be written without an exponent */
@@ -21,21 +23,46 @@ double python_round(double value, int digits)
 	return strtod(text, NULL);
 }
 
-/* The fewest significant digits that read back, without sign and point; returns the exponent of the first. */
+/* The decimal of as many digits that is next above, in "d.ddde+xx" form. False: it has another exponent. */
+static bool raise_last_digit(char *text)
+{
+	for (char *at = strchr(text, 'e') - 1; at >= text; at--) {
+		if (*at == '.')
+			continue;
+		if (*at != '9') {
+			++*at;
+			return true;
+		}
+		*at = '0';
+	}
+	return false;
+}
+
+/* The nearest decimal of n digits, or the next above it: does one of them read back as the value? A power of two is
+ * nearer to the double below than to the one above, so that there the farther of the two may be the one. */
+static bool reads_back(char text[DECIMAL_MAX], int n, double value)
+{
+	snprintf(text, DECIMAL_MAX, "%.*e", n - 1, value);
+	if (strtod(text, NULL) == value)
+		return true;
+	return raise_last_digit(text) && strtod(text, NULL) == value;
+}
+
+/* The fewest significant digits that read back, without the point; returns the exponent of the first. value >= 0. */
 static int shortest_digits(double value, char digits[MAX_DIGITS + 1])
 {
-	char text[MAX_DIGITS + 16];
-	for (int n = 1; n <= MAX_DIGITS; n++) {
-		snprintf(text, sizeof(text), "%.*e", n - 1, value);
-		if (strtod(text, NULL) == value) /* NOLINT: equality is meant */
-			break;
-	}
-	size_t n = 0;
+	char text[DECIMAL_MAX];
+	int n = 1;
+	while (n < MAX_DIGITS && !reads_back(text, n, value))
+		n++;
+	if (n == MAX_DIGITS)
+		snprintf(text, sizeof(text), "%.*e", MAX_DIGITS - 1, value);
+	char *end = digits;
 	const char *at = text;
-	for (; *at && *at != 'e'; at++)
-		if (*at >= '0' && *at <= '9')
-			digits[n++] = *at;
-	digits[n] = '\0';
+	for (; *at != 'e'; at++)
+		if (*at != '.')
+			*end++ = *at;
+	*end = '\0';
 	return atoi(at + 1);
 }
 
