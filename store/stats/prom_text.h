@@ -2,7 +2,7 @@
 /*
  * The KV transfer metrics of one worker as text for its /metrics: three histograms (time, bytes, descriptors) and
  * three counters (failed transfers, failed receives, expired requests), cumulative, labelled model_name, engine and
- * role. Prometheus text format 0.0.4 or OpenMetrics 1.0.
+ * role. Prometheus text format 0.0.4 or OpenMetrics 1.0 (which ends with # EOF, so that nothing may be appended).
  */
 #ifndef KV_PROM_TEXT_H
 #define KV_PROM_TEXT_H
@@ -14,11 +14,12 @@
 
 struct xfer_metrics; /* opaque, thread-safe */
 
-/* The strings are copied; any bytes are allowed in them and escaped. NULL without memory. */
+/* The strings are copied; any bytes are allowed in them: what is special is escaped, and a byte that is not of a
+ * UTF-8 character becomes U+FFFD. NULL without memory. */
 struct xfer_metrics *xfer_metrics_new(const char *model_name, const char *engine, const char *role);
 void xfer_metrics_free(struct xfer_metrics *metrics);
-/* Add a snapshot to the cumulative figures. Rows beyond a snapshot's limit enter by their sketch: counts and sums
- * exact, the bucket of a row within the sketch's error of a bucket's edge approximate. */
+/* Add a snapshot to the cumulative figures. They are exact, for rows beyond a snapshot's limit too: its sketch counts
+ * in the same buckets. */
 void xfer_metrics_observe(struct xfer_metrics *metrics, const struct xfer_snapshot *snapshot);
 /* The text, NUL-terminated, to be freed by the caller; *length (may be NULL) without the NUL. NULL without memory. */
 char *xfer_metrics_text(struct xfer_metrics *metrics, bool openmetrics, size_t *length);

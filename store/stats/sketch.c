@@ -25,15 +25,8 @@ void xfer_sketch_push(struct xfer_sketch *sketch, const struct xfer_row *row)
 	sketch->sum_s += row->duration_s;
 	sketch->sum_bytes += (uint64_t)row->bytes;
 	sketch->sum_descriptors += row->descriptors;
+	xfer_histograms_push(&sketch->histograms, row);
 	sketch->ns[loglin_bucket(xfer_row_ns(row))]++;
-	sketch->bytes[loglin_bucket((uint64_t)row->bytes)]++;
-	sketch->descriptors[loglin_bucket(row->descriptors)]++;
-}
-
-static void add_counts(uint64_t *into, const uint64_t *from)
-{
-	for (uint32_t i = 0; i < LOGLIN_BUCKETS; i++)
-		into[i] += from[i];
 }
 
 void xfer_sketch_add(struct xfer_sketch *into, const struct xfer_sketch *from)
@@ -42,9 +35,9 @@ void xfer_sketch_add(struct xfer_sketch *into, const struct xfer_sketch *from)
 	into->sum_s += from->sum_s;
 	into->sum_bytes += from->sum_bytes;
 	into->sum_descriptors += from->sum_descriptors;
-	add_counts(into->ns, from->ns);
-	add_counts(into->bytes, from->bytes);
-	add_counts(into->descriptors, from->descriptors);
+	xfer_histograms_add(&into->histograms, &from->histograms);
+	for (uint32_t i = 0; i < LOGLIN_BUCKETS; i++)
+		into->ns[i] += from->ns[i];
 }
 
 /* The value at a rank that counts from 0. */

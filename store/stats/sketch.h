@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of rows beyond the limit: exact counts and sums, and a log-linear histogram of each column. */
+/* What is kept of rows beyond the limit: exact counts and sums, the buckets of the metrics, and a log-linear
+ * histogram of the durations for P90. */
 #ifndef KV_XFER_SKETCH_H
 #define KV_XFER_SKETCH_H
 
 #include "store/base/loglin.h"
+#include "store/stats/histograms.h"
 #include "store/stats/transfer_stats.h"
 
 struct xfer_sketch {
 	uint64_t rows;
 	long double sum_s;
 	unsigned __int128 sum_bytes, sum_descriptors;
+	struct xfer_histograms histograms;
 	uint64_t ns[LOGLIN_BUCKETS]; /* a negative duration counts as 0 */
-	uint64_t bytes[LOGLIN_BUCKETS];
-	uint64_t descriptors[LOGLIN_BUCKETS];
 };
 
 /* The duration of a row in whole nanoseconds, at least 0. */
