@@ -60,6 +60,12 @@ USE = """\
 
 The same master runs in kvmaster and, with the master address `embedded`, inside a worker: its keys are in both.
 
+The keys of layer XFER are fired where the KV transfer stats (`kvprobe.stats`) record, with what the connector measured:
+once per record, `K__start` and `K` together. `XFER_WRITE` and `XFER_READ` carry `elapsed_ns`, `bytes` and descriptors
+as `n_keys`; a failure has `elapsed_ns`, `bytes` and `n_keys` 0, `n_failed` 1 and a negative `rc`, and collectors count
+it as an event, not as a call that began before anyone watched. `kvprobe xfer` prints them as the line that the worker
+would log.
+
 ## How to watch them
 
 With the collector (every process on the host, those that start later included):
@@ -67,6 +73,7 @@ With the collector (every process on the host, those that start later included):
 ```
 kvprobe stat -i 1
 kvprobe log --op batch_put_from_multi_buffers
+kvprobe xfer -i 10
 kvprobe list build/lib/libkvstore.so
 ```
 

@@ -16,6 +16,7 @@ BINARIES = {
     "libkvstore.so": ("RC", "CLIENT", "TRANSFER", "MASTER"),
     "kvmaster": ("MASTER",),
     "_store.abi3.so": ("PY",),
+    "_stats.abi3.so": ("XFER",),
 }
 
 PROVIDER = "kvstore"

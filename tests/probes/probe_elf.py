@@ -256,7 +256,8 @@ def all_complaints(binary, layers):
 
 def product_binaries(root=BUILD, python="python"):
     """(name, path, layers) of what carries probes, in a build tree or below an installation's prefix."""
+    extensions = root / python / "kvprobe"
     paths = {"libkvstore.so": root / "lib" / "libkvstore.so", "kvmaster": root / "bin" / "kvmaster",
-             "_store.abi3.so": root / python / "kvprobe" / "_store.abi3.so"}
+             "_store.abi3.so": extensions / "_store.abi3.so", "_stats.abi3.so": extensions / "_stats.abi3.so"}
     for name, layers in perf_points.BINARIES.items():
         yield name, paths[name], layers

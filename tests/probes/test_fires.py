@@ -68,13 +68,15 @@ class Fires(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with Master(*MASTER_FLAGS) as master, Workload("owner", master.address) as owner, \
-                Workload("worker", master.address) as worker, Workload("embedded") as embedded:
-            children = (master, owner, worker, embedded)
+                Workload("worker", master.address) as worker, Workload("embedded") as embedded, \
+                Workload("transfers") as transfers:
+            children = (master, owner, worker, embedded, transfers)
             for child in children[1:]:
                 child.expect("ready")
             pids = ",".join(str(child.pid) for child in children)
             with tracer.Bpftrace(script()) as watch, tracer.KvprobeStat(KVPROBE, "-p", pids) as stat:
                 cls.embedded_report = cls.run_embedded(embedded)
+                cls.transfers_report = cls.run_embedded(transfers)
                 cls.worker_report = cls.run_cluster(master, owner, worker)
                 cls.totals, cls.summary = stat.stop()
                 _, lines = watch.stop()
@@ -103,7 +105,7 @@ class Fires(unittest.TestCase):
         return [firing for firing in self.firings if firing.pid == report["pid"]]
 
     def test_calls_returned_what_they_should(self):
-        for report in (self.embedded_report, self.worker_report):
+        for report in (self.embedded_report, self.worker_report, self.transfers_report):
             self.assertEqual(report["wrong"], [])
 
     def test_python_keys_once_per_call_with_its_result(self):
@@ -119,8 +121,23 @@ class Fires(unittest.TestCase):
                     self.assertIn(firing.rc, call["rc"])
                     self.assertGreaterEqual(firing.elapsed_ns, 1)
 
+    def test_transfer_keys_once_per_record_with_what_was_measured(self):
+        seen = self.of(self.transfers_report)
+        expected = self.transfers_report["expected"]
+        self.assertEqual([firing.key for firing in seen], [record["key"] for record in expected])
+        for firing, record in zip(seen, expected):
+            with self.subTest(record=record, firing=firing):
+                self.assertEqual((firing.elapsed_ns, firing.bytes, firing.n_keys, firing.n_failed),
+                                 (record["elapsed_ns"], record["bytes"], record["n_keys"], record["n_failed"]))
+                self.assertEqual([firing.rc], record["rc"])
+
+    def test_transfer_keys_are_not_untimed(self):
+        rows = [row for (pid, _), row in self.totals.items() if pid == self.transfers_report["pid"]]
+        self.assertEqual(sum(row["calls"] for row in rows), len(self.transfers_report["expected"]))
+        self.assertEqual([row["untimed"] for row in rows], [0] * len(rows))
+
     def test_no_key_twice_in_one_call(self):
-        for report in (self.embedded_report, self.worker_report):
+        for report in (self.embedded_report, self.worker_report, self.transfers_report):
             counts = collections.Counter((firing.op_id, firing.key) for firing in self.of(report)
                                          if firing.key not in BACKGROUND | REPEATED)
             self.assertEqual([item for item in counts.items() if item[1] > 1], [])
@@ -155,7 +172,9 @@ class Fires(unittest.TestCase):
         self.assertEqual(counted, {which: dict(row) for which, row in seen.items()})
 
     def test_codes_are_negative_or_0(self):
-        self.assertEqual([firing for firing in self.firings if firing.rc > 0 or firing.n_failed > firing.n_keys], [])
+        transfer_keys = {point.name for point in perf_points.load() if point.layer == "XFER"}
+        self.assertEqual([firing for firing in self.firings if firing.rc > 0 or firing.n_failed > firing.n_keys and
+                          firing.key not in transfer_keys], [])
 
 
 @unittest.skipIf(tracer.why_not(), tracer.why_not())
@@ -188,7 +207,7 @@ class Idle(unittest.TestCase):
         self.works_on()
 
     def test_semaphores_of_kvprobe(self):
-        every_key = {point.name for point in perf_points.load() if point.layer != "XFER"}
+        every_key = {point.name for point in perf_points.load()}
         with tracer.KvprobeStat(KVPROBE, "-p", self.work.pid) as stat:
             self.assertEqual(self.up(), every_key)
             stat.stop()

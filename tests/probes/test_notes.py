@@ -11,8 +11,8 @@ import tracer
 from probe_elf import BUILD, REPO, Binary, perf_points, product_binaries, tool
 
 NOPROBES = REPO / "build-noprobes"
-# PERF_SCOPE, its variants and PERF_BEGIN; the macros' own definitions live in probes/, which is not searched.
-SCOPE_USE = re.compile(r"\bPERF_(?:SCOPE|SCOPE_TIMED|BEGIN)\(\s*([A-Z][A-Z0-9_]*)\s*(##)?")
+# PERF_SCOPE, its variants, PERF_BEGIN and PERF_RECORD; the macros' own definitions live in probes/, which is not searched.
+SCOPE_USE = re.compile(r"\bPERF_(?:SCOPE|SCOPE_TIMED|BEGIN|RECORD)\(\s*([A-Z][A-Z0-9_]*)\s*(##)?")
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 
 
@@ -38,6 +38,13 @@ class Notes(unittest.TestCase):
                 exported = tool("readelf", "--dyn-syms", "-W", str(path))
                 self.assertNotIn("_semaphore", exported)
                 self.assertNotIn("kvp_", exported)
+
+    def test_kv_transfers_are_in_the_stats_extension_alone(self):
+        """A process that records transfers need not load the store, nor does the store carry their keys."""
+        keys = {"XFER_WRITE", "XFER_READ", "XFER_RECV_FAILED", "XFER_REQ_EXPIRED"}
+        notes = {name: {note.name for note in Binary(path).notes} for name, path, _ in product_binaries()}
+        self.assertEqual(notes.pop("_stats.abi3.so"), keys | {f"{key}__start" for key in keys})
+        self.assertEqual([name for name, of_binary in notes.items() if of_binary & keys], [])
 
     def test_every_key_is_in_some_binary(self):
         somewhere = set()

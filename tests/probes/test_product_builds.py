@@ -13,7 +13,7 @@ import probe_elf
 from probe_elf import BUILD, REPO, Binary, perf_points, product_binaries, tool
 
 BUILD_TIMEOUT = 500
-TARGETS = ("kvstore", "kvmaster", "store_py")
+TARGETS = ("kvstore", "kvmaster", "store_py", "stats_py")
 SECTIONS = "-ffunction-sections -fdata-sections"
 STATIC_USER = r"""
 #include <kvstore.h>

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that makes every public Python call, and every error exit of it, and says what its key has to report.
 
-    workload.py embedded | worker MASTER | owner MASTER | idle
+    workload.py embedded | worker MASTER | owner MASTER | transfers | idle
 
 embedded  waits for a line on stdin, makes the calls on a store with an embedded master, and prints one JSON line:
           the expected firings of the STORE_PY keys, in order.
 worker    the same against a master process and an owner of memory that dies in between: prints "kill-owner" and
           "kill-master" when it wants them dead, and waits for a line each time.
 owner     waits for a line, contributes memory, says "up" and waits until it is killed.
-idle      sets up with an embedded master and calls nothing until it gets a line.
+transfers waits for a line, records KV transfers of every kind, and prints the expected firings of the XFER keys.
+idle      sets up with an embedded master and calls nothing until it gets a line; it has every extension loaded.
 """
 
 import ctypes
@@ -17,13 +18,14 @@ import os
 import sys
 import time
 
+from kvprobe.stats import MooncakeKVConnectorStats
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 MIB = 1 << 20
 SEGMENT = 32 * MIB
 LOCAL = 4 * MIB
 SIZE = 4096
-INVALID, NO_SPACE, MISSING, LEASED, FAILED = -600, -200, -704, -706, -800
+INVALID, NO_SPACE, MISSING, LEASED, FAILED, TIMED_OUT = -600, -200, -704, -706, -800, -901
 
 EXPECTED = []
 WRONG = []
@@ -261,6 +263,30 @@ def owner(master):
     wait_for_line("up")
 
 
+def transfers():
+    stats = MooncakeKVConnectorStats()
+    wait_for_line("ready")
+    unrecorded = {"bytes": 0, "n_keys": 0, "n_failed": 1, "elapsed_ns": 0}
+    for read in (False, True):
+        key, direction = ("XFER_READ", {"direction": "read"}) if read else ("XFER_WRITE", {})
+        for seconds, size, descriptors in ((0.0015, 3 * MIB, 17), (0.0, 0, 1), (2.5e-9, 7, 4), (12, 1 << 40, 100000)):
+            stats.record_transfer(seconds, size, descriptors, **direction)
+            expect(key, size, descriptors, 0, 0)
+            EXPECTED[-1]["elapsed_ns"] = max(1, round(seconds * 1e9))
+    for key, record, rc in (("XFER_WRITE", stats.record_failed_transfer, FAILED),
+                            ("XFER_RECV_FAILED", stats.record_failed_recv, FAILED),
+                            ("XFER_REQ_EXPIRED", stats.record_kv_expired_req, TIMED_OUT)):
+        record()
+        EXPECTED.append({"key": key, "rc": [rc], **unrecorded})
+    # what only reads or merges fires nothing
+    snapshot = stats.clone_and_reset()
+    if snapshot.num_successful_transfers != 8 or not stats.is_empty():
+        WRONG.append(f"clone_and_reset: {snapshot.num_successful_transfers}")
+    stats.aggregate(snapshot)
+    stats.reduce()
+    finish()
+
+
 def idle():
     store = MooncakeDistributedStore()
     setup(store, "embedded")
@@ -274,4 +300,4 @@ def finish():
 
 
 if __name__ == "__main__":
-    {"embedded": embedded, "worker": worker, "owner": owner, "idle": idle}[sys.argv[1]](*sys.argv[2:])
+    {"embedded": embedded, "worker": worker, "owner": owner, "transfers": transfers, "idle": idle}[sys.argv[1]](*sys.argv[2:])

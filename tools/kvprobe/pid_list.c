@@ -59,7 +59,7 @@ static int scan_one(int pid, struct scanner *scanner)
 		return EXIT_NO_RIGHT;
 	}
 	say("process %d (%s) has no probes of provider kvstore mapped; a Python worker has them once it imported "
-	    "mooncake.store. kvprobe list shows the processes that have",
+	    "mooncake.store, or kvprobe.stats for its KV transfers. kvprobe list shows the processes that have",
 	    pid, process ? process->comm : "?");
 	return EXIT_NO_MATCH;
 }
