@@ -64,7 +64,7 @@ class UsageTest(unittest.TestCase):
                     self.assertEqual(run_kvprobe(command, "-p", pid).returncode, 64)
 
     def test_unknown_command_lists_the_commands(self):
-        self.assertIn("list log stat check", run_kvprobe("slow").stderr)
+        self.assertIn("list log stat xfer check", run_kvprobe("slow").stderr)
 
     def test_help(self):
         for args in (["--help"], ["help"], ["--version"], ["help", "log"]):
