@@ -318,7 +318,7 @@ static __always_inline void lower_min(uint64_t *min, uint64_t value)
 	COUNT(minmax_giveups, 1);
 }
 
-static __always_inline void count_call(struct kvp_cell *cell, uint64_t cookie, const uint64_t args[KVP_ARGS])
+static __always_inline void count_call(struct kvp_regs *ctx, struct kvp_cell *cell, const uint64_t args[KVP_ARGS])
 {
 	uint64_t elapsed = args[0];
 
@@ -331,6 +331,8 @@ static __always_inline void count_call(struct kvp_cell *cell, uint64_t cookie, c
 	if ((int64_t)args[4] < 0)
 		__sync_fetch_and_add(&cell->failed_calls, 1);
 	if (elapsed == 0) {
+		/* asked for again: held until here, it would cost the timed calls a register */
+		uint64_t cookie = bpf_get_attach_cookie(ctx);
 		__sync_fetch_and_add(cookie & KVP_COOKIE_EVENT ? &cell->hist[0] : &cell->untimed, 1);
 		return;
 	}
@@ -360,7 +362,7 @@ int kv_done(struct kvp_regs *ctx)
 	uint32_t index = (uint32_t)slot * n_keys + ((uint32_t)cookie & KVP_COOKIE_KEY_MASK);
 	struct kvp_cell *cell = bpf_map_lookup_elem(&cells, &index);
 	if (cell)
-		count_call(cell, cookie, args);
+		count_call(ctx, cell, args);
 	else
 		COUNT(unreadable_hits, 1);
 	return 0;
