@@ -14,7 +14,7 @@ from probe_elf import BUILD, REPO, Binary, product_binaries, tool
 
 PYTHON_DIR = "lib/python3/dist-packages"
 FILES = ("bin/kvmaster", "bin/kvprobe", "include/kvstore.h", "include/kvstore_status.h",
-         f"{PYTHON_DIR}/mooncake/store.py", f"{PYTHON_DIR}/kvprobe/store.py")
+         f"{PYTHON_DIR}/mooncake/store.py", f"{PYTHON_DIR}/kvprobe/store.py", f"{PYTHON_DIR}/kvprobe/stats.py")
 SMOKE = ("import mooncake.store as m, kvprobe.store as k\n"
          "assert m.MooncakeDistributedStore is k.MooncakeDistributedStore\n"
          "s = m.MooncakeDistributedStore()\n"
@@ -60,6 +60,16 @@ class Install(unittest.TestCase):
         mapped = set(re.findall(r"/\S*libkvstore\S*", done.stdout))
         self.assertEqual(mapped, {os.path.realpath(self.library)})
 
+    def test_stats_from_the_prefix_without_the_store(self):
+        script = ("import kvprobe.stats as s; stats = s.MooncakeKVConnectorStats(); stats.record_transfer(0.001, 1, 1);"
+                  "assert stats.num_successful_transfers == 1; print(open('/proc/self/maps').read())")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, cwd="/",
+                              env={**os.environ, "PYTHONPATH": str(self.prefix / PYTHON_DIR)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(str(self.prefix / PYTHON_DIR / "kvprobe" / "_stats.abi3.so"), done.stdout)
+        self.assertNotIn("libkvstore", done.stdout)
+
     def test_a_program_against_the_prefix(self):
         source = self.prefix / "user.c"
         source.write_text(USER)
@@ -75,7 +85,8 @@ class Install(unittest.TestCase):
 
     def test_nothing_points_back_to_the_build(self):
         for path in (self.library, self.prefix / "bin" / "kvmaster", self.prefix / "bin" / "kvprobe",
-                     self.prefix / PYTHON_DIR / "kvprobe" / "_store.abi3.so"):
+                     self.prefix / PYTHON_DIR / "kvprobe" / "_store.abi3.so",
+                     self.prefix / PYTHON_DIR / "kvprobe" / "_stats.abi3.so"):
             dynamic = tool("readelf", "-dW", str(path))
             self.assertNotIn(str(BUILD), dynamic)
 

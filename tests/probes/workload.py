@@ -269,7 +269,7 @@ def transfers():
     unrecorded = {"bytes": 0, "n_keys": 0, "n_failed": 1, "elapsed_ns": 0}
     for read in (False, True):
         key, direction = ("XFER_READ", {"direction": "read"}) if read else ("XFER_WRITE", {})
-        for seconds, size, descriptors in ((0.0015, 3 * MIB, 17), (0.0, 0, 1), (2.5e-9, 7, 4), (12, 1 << 40, 100000)):
+        for seconds, size, descriptors in ((0.0015, 3 * MIB, 17), (0.0, 0, 1), (2.6e-9, 7, 4), (12, 1 << 40, 100000)):
             stats.record_transfer(seconds, size, descriptors, **direction)
             expect(key, size, descriptors, 0, 0)
             EXPECTED[-1]["elapsed_ns"] = max(1, round(seconds * 1e9))
