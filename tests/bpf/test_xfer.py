@@ -2,6 +2,7 @@
 """kvprobe xfer says of running workers what their own logging would: over the bare probes and over kvprobe.stats."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -180,14 +181,22 @@ class OverPython(Rows, XferCase):
 class Run(XferCase):
     """How a run goes: intervals, signals, exit codes."""
 
+    @staticmethod
+    def successes_printed(xfer):
+        """In all whole lines so far, of either format."""
+        whole = xfer.output().decode().rpartition("\n")[0]
+        return sum(map(int, re.findall(r'(?:"successes":|Num successful transfers=)(\d+)', whole)))
+
     def two_batches(self, *args):
         """A busy worker and an idle one, watched with intervals; rows in two of them."""
         busy, idle = self.recorder(SiteRecorder), self.recorder(SiteRecorder)
         xfer = self.collector("xfer", "-p", f"{busy.pid},{idle.pid}", "-i", "0.2", *args)
         batches = [random_rows(5, 40) + failures(failed=1), [("write", 0.003, MIB, 9)] * 3]
+        printed = 0
         for batch in batches:
             busy.record(batch)
-            time.sleep(0.6)
+            printed += reference(batch)[COUNTS[0]]
+            wait_until(lambda: self.successes_printed(xfer) == printed, "every row is in some interval")
         self.assertEqual(xfer.stop(), 0, xfer.errors)
         return busy, xfer, batches
 
@@ -297,6 +306,13 @@ class NothingThere(XferCase):
 
     def test_a_process_without_probes(self):
         self.assertIn("kvprobe.stats", self.refused(self.start("sleep", 60).pid))
+
+    def test_no_process_at_all(self):
+        """In a namespace of its own kvprobe sees no worker."""
+        done = run_kvprobe("xfer", "-d", "0.2", prefix=("unshare", "--pid", "--fork", "--mount-proc"))
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertIn("waiting for one: none has imported kvprobe.stats", done.stderr)
+        self.assertIn("nothing was attached: no process had the probes: none has imported kvprobe.stats", done.stderr)
 
     def test_a_process_with_other_probes(self):
         """The master has probes, but none of transfers."""
