@@ -181,6 +181,13 @@ class MooncakeConnector:
         """The stats object of `data`, `to_dict()`, or nothing."""
         return build_kv_connector_stats(data)
 
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        """The metrics of these stats in the registry of the caller."""
+        from kvprobe._stats_output import MooncakePromMetrics  # which imports this module
+
+        return MooncakePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
 
 @register_kv_connector
 class MooncakeStoreConnector:

@@ -98,22 +98,24 @@ DESCRIPTORS_BUCKETS = (10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 1000
 
 ROLES = {"kv_producer": "producer", "kv_consumer": "consumer", "kv_both": "both"}
 
+# The words of the C side's text, so that one series has one HELP wherever it comes from.
+ASYMMETRY = (
+    " Only the sending side (role=producer) records successes; the receiving side (role=consumer) records failures and "
+    "time-outs."
+)
 HISTOGRAMS = (
     ("transfer_duration", "vllm:mooncake_xfer_time_seconds", SECONDS_BUCKETS,
-     "Time of successful KV transfers, as the side that sends has recorded it; the receiving side records none."),
-    ("bytes_transferred", "vllm:mooncake_bytes_transferred", BYTES_BUCKETS,
-     "Bytes of successful KV transfers, as the side that sends has recorded it; the receiving side records none."),
+     "Duration of successful KV transfers in seconds."),
+    ("bytes_transferred", "vllm:mooncake_bytes_transferred", BYTES_BUCKETS, "Bytes of each successful KV transfer."),
     ("num_descriptors", "vllm:mooncake_num_descriptors", DESCRIPTORS_BUCKETS,
-     "Descriptors of successful KV transfers, as the side that sends has recorded it; the receiving side records "
-     "none."),
+     "Descriptors (contiguous pieces of memory) of each successful KV transfer."),
 )
 COUNTERS = (
     ("num_failed_transfers", "vllm:mooncake_num_failed_transfers",
-     "KV transfers that failed on the side that sends."),
-    ("num_failed_recvs", "vllm:mooncake_num_failed_recvs",
-     "Receives of KV blocks that failed, on the side that receives."),
+     "KV transfers that failed on the side that moves the data; they are in none of the histograms."),
+    ("num_failed_recvs", "vllm:mooncake_num_failed_recvs", "KV receives that failed, seen by the receiving side."),
     ("num_kv_expired_reqs", "vllm:mooncake_num_kv_expired_reqs",
-     "Requests whose KV blocks nobody has fetched in time, on the side that sends."),
+     "Requests whose KV blocks were given up because the transfer did not come about in time."),
 )
 
 
@@ -132,11 +134,12 @@ class MooncakePromMetrics(KVConnectorPromMetrics):
             return {idx: metric.labels(*values, role) for idx, values in per_engine_labelvalues.items()}
 
         self._histograms = {
-            key: per_engine(make["Histogram"](name=name, documentation=text, buckets=list(buckets), labelnames=names))
+            key: per_engine(make["Histogram"](name=name, documentation=text + ASYMMETRY, buckets=list(buckets),
+                                              labelnames=names))
             for key, name, buckets, text in HISTOGRAMS
         }
         self._counters = {
-            key: per_engine(make["Counter"](name=name, documentation=text, labelnames=names))
+            key: per_engine(make["Counter"](name=name, documentation=text + ASYMMETRY, labelnames=names))
             for key, name, text in COUNTERS
         }
 
