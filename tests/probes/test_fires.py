@@ -69,14 +69,15 @@ class Fires(unittest.TestCase):
     def setUpClass(cls):
         with Master(*MASTER_FLAGS) as master, Workload("owner", master.address) as owner, \
                 Workload("worker", master.address) as worker, Workload("embedded") as embedded, \
-                Workload("transfers") as transfers:
-            children = (master, owner, worker, embedded, transfers)
+                Workload("transfers") as transfers, Workload("engine") as engine:
+            children = (master, owner, worker, embedded, transfers, engine)
             for child in children[1:]:
                 child.expect("ready")
             pids = ",".join(str(child.pid) for child in children)
             with tracer.Bpftrace(script()) as watch, tracer.KvprobeStat(KVPROBE, "-p", pids) as stat:
                 cls.embedded_report = cls.run_embedded(embedded)
                 cls.transfers_report = cls.run_embedded(transfers)
+                cls.engine_report = cls.run_embedded(engine)
                 cls.worker_report = cls.run_cluster(master, owner, worker)
                 cls.totals, cls.summary = stat.stop()
                 _, lines = watch.stop()
@@ -105,7 +106,7 @@ class Fires(unittest.TestCase):
         return [firing for firing in self.firings if firing.pid == report["pid"]]
 
     def test_calls_returned_what_they_should(self):
-        for report in (self.embedded_report, self.worker_report, self.transfers_report):
+        for report in (self.embedded_report, self.worker_report, self.transfers_report, self.engine_report):
             self.assertEqual(report["wrong"], [])
 
     def test_python_keys_once_per_call_with_its_result(self):
@@ -120,6 +121,17 @@ class Fires(unittest.TestCase):
                                      (call["bytes"], call["n_keys"], call["n_failed"]))
                     self.assertIn(firing.rc, call["rc"])
                     self.assertGreaterEqual(firing.elapsed_ns, 1)
+
+    def test_engine_keys_once_per_call_with_its_result(self):
+        seen = [firing for firing in self.of(self.engine_report) if firing.key.startswith("ENGINE_")]
+        expected = self.engine_report["expected"]
+        self.assertEqual([firing.key for firing in seen], [call["key"] for call in expected])
+        for firing, call in zip(seen, expected):
+            with self.subTest(call=call, firing=firing):
+                self.assertEqual((firing.bytes, firing.n_keys, firing.n_failed),
+                                 (call["bytes"], call["n_keys"], call["n_failed"]))
+                self.assertIn(firing.rc, call["rc"])
+                self.assertGreaterEqual(firing.elapsed_ns, 1)
 
     def test_transfer_keys_once_per_record_with_what_was_measured(self):
         seen = self.of(self.transfers_report)
@@ -137,7 +149,7 @@ class Fires(unittest.TestCase):
         self.assertEqual([row["untimed"] for row in rows], [0] * len(rows))
 
     def test_no_key_twice_in_one_call(self):
-        for report in (self.embedded_report, self.worker_report, self.transfers_report):
+        for report in (self.embedded_report, self.worker_report, self.transfers_report, self.engine_report):
             counts = collections.Counter((firing.op_id, firing.key) for firing in self.of(report)
                                          if firing.key not in BACKGROUND | REPEATED)
             self.assertEqual([item for item in counts.items() if item[1] > 1], [])

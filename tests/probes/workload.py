@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that makes every public Python call, and every error exit of it, and says what its key has to report.
 
-    workload.py embedded | worker MASTER | owner MASTER | transfers | idle
+    workload.py embedded | worker MASTER | owner MASTER | transfers | engine | idle
 
 embedded  waits for a line on stdin, makes the calls on a store with an embedded master, and prints one JSON line:
           the expected firings of the STORE_PY keys, in order.
@@ -9,6 +9,7 @@ worker    the same against a master process and an owner of memory that dies in 
           "kill-master" when it wants them dead, and waits for a line each time.
 owner     waits for a line, contributes memory, says "up" and waits until it is killed.
 transfers waits for a line, records KV transfers of every kind, and prints the expected firings of the XFER keys.
+engine    waits for a line, moves memory between two transfer engines, and prints the expected firings of their calls.
 idle      sets up with an embedded master and calls nothing until it gets a line; it has every extension loaded.
 """
 
@@ -18,6 +19,7 @@ import os
 import sys
 import time
 
+from kvprobe.engine import TransferEngine
 from kvprobe.stats import MooncakeKVConnectorStats
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
@@ -287,6 +289,31 @@ def transfers():
     finish()
 
 
+def engine():
+    here, peer, memory = TransferEngine(), TransferEngine(), Memory(4 * SIZE)
+    for one in (here, peer):
+        if one.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
+            sys.exit("engine: initialize failed")
+    session, base = f"127.0.0.1:{peer.get_rpc_port()}", memory.address
+    nowhere = "127.0.0.1:1"  # nobody listens there
+    invalid = {"result": INVALID, "n_failed": 1, "rc": INVALID}
+    wait_for_line("ready")
+    call("ENGINE_REGISTER_MEMORY", here.register_memory, base, 2 * SIZE, result=0, bytes=2 * SIZE)
+    call("ENGINE_REGISTER_MEMORY", here.register_memory, base, SIZE, result=INVALID, rc=INVALID)
+    call("ENGINE_REGISTER_MEMORY", peer.register_memory, base + 2 * SIZE, 2 * SIZE, result=0, bytes=2 * SIZE)
+    for key, one, batch in (("ENGINE_TRANSFER_WRITE", here.transfer_sync_write, here.batch_transfer_sync_write),
+                            ("ENGINE_TRANSFER_READ", here.transfer_sync_read, here.batch_transfer_sync_read)):
+        call(key, one, session, base, base + 2 * SIZE, 100, result=0, n_keys=1, bytes=100)
+        call(key, batch, session, [base, base + 500], [base + 3 * SIZE, base + 2 * SIZE], [200, 50], result=0, n_keys=2,
+             bytes=250)
+        call(key, one, session, base + 3 * SIZE, base + 2 * SIZE, 1, n_keys=1, **invalid)
+        call(key, one, session, base, base, 1, n_keys=1, **invalid)
+        call(key, one, nowhere, base, base + 2 * SIZE, 1, result=FAILED, n_keys=1, n_failed=1, rc=FAILED)
+    call("ENGINE_UNREGISTER_MEMORY", here.unregister_memory, base + 1, result=INVALID, rc=INVALID)
+    call("ENGINE_UNREGISTER_MEMORY", here.unregister_memory, base, result=0)
+    finish()
+
+
 def idle():
     store = MooncakeDistributedStore()
     setup(store, "embedded")
@@ -300,4 +327,4 @@ def finish():
 
 
 if __name__ == "__main__":
-    {"embedded": embedded, "worker": worker, "owner": owner, "transfers": transfers, "idle": idle}[sys.argv[1]](*sys.argv[2:])
+    {"embedded": embedded, "worker": worker, "owner": owner, "transfers": transfers, "engine": engine, "idle": idle}[sys.argv[1]](*sys.argv[2:])
