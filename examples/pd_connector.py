@@ -164,12 +164,12 @@ class KvCache:
 class Reporter:
     """Takes the stats at every step, prints the line at the interval, keeps /metrics and the totals up to date."""
 
-    def __init__(self, stats, side, role, log, each_step=lambda: None):
-        self.stats, self.side, self.log, self.each_step = stats, side, log, each_step
+    def __init__(self, stats, side, role, options, each_step=lambda: None):
+        self.stats, self.side, self.log, self.each_step = stats, side, options.log, each_step
         self.total = MooncakeKVConnectorStats()
         self.logging = KVConnectorLogging(MooncakeConnector)
         self.metrics = TransferMetrics(model_name="example", engine="0", role=role)
-        self.server = MetricsServer(self.metrics)
+        self.server = MetricsServer(self.metrics, options.metrics_port and options.metrics_port + (role == "consumer"))
         self.server.start()
         self._taking = threading.Lock()
         self._stop = threading.Event()
@@ -230,7 +230,7 @@ class Prefill:
         self.stats = MooncakeKVConnectorStats()
         self.reqs_need_send = {}
         self._lock = threading.Lock()
-        self.reporter = Reporter(self.stats, "prefill", "producer", options.log, self.expire)
+        self.reporter = Reporter(self.stats, "prefill", "producer", options, self.expire)
         self.handlers = {"hello": self.hello, "prefill": self.prefill, "pull": self.pull, "finish": self.finish}
 
     def hello(self, _message):
@@ -331,7 +331,7 @@ class Decode:
         self.engine = new_engine(self.cache)
         self.session = f"127.0.0.1:{self.engine.get_rpc_port()}"
         self.stats = MooncakeKVConnectorStats()
-        self.reporter = Reporter(self.stats, "decode", "consumer", options.log)
+        self.reporter = Reporter(self.stats, "decode", "consumer", options)
         self.unregistered = mmap.mmap(-1, self.cache.layer_bytes)
         self.received = self.received_bytes = 0
         self.problems = []
@@ -521,6 +521,8 @@ def parse_options():
                         help="print both pids and wait for Enter before the first request")
     parser.add_argument("--hold", type=number(float, 0, 3600), default=0, metavar="SECONDS",
                         help="keep serving /metrics for so long at the end (Ctrl-C ends it)")
+    parser.add_argument("--metrics-port", type=number(int, 0, 65534), default=0, metavar="PORT",
+                        help="serve the prefill side's /metrics on PORT, decode's on PORT + 1 (default 0: any)")
     parser.add_argument("--json", action="store_true",
                         help="print a last line with both sides' figures, pids and ports")
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)  # makes it the prefill side

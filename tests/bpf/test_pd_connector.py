@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import unittest
 import urllib.request
 
@@ -224,6 +225,31 @@ class OnItsOwn(unittest.TestCase):
                 done = subprocess.run([sys.executable, EXAMPLE, *options], env=environment(), capture_output=True,
                                       timeout=TIMEOUT)
                 self.assertEqual((done.returncode, done.stdout), (2, b""), done.stderr)
+
+    def test_the_code_of_the_documentation(self):
+        """What docs/pd_connector.md says to write into a connector, written into one."""
+        blocks = re.findall(r"^```python\n(.*?)^```$", (REPO / "docs" / "pd_connector.md").read_text(), re.M | re.S)
+        code = "\n".join([*blocks, textwrap.dedent("""
+            class Engine:
+                code = 0
+                def batch_transfer_sync_write(self, session, sources, targets, lengths):
+                    return self.code
+            engine = Engine()
+            assert send_blocks(engine, "127.0.0.1:1", [1, 2], [3, 4], [4096, 8192]) == 0
+            engine.code = -800
+            assert send_blocks(engine, "127.0.0.1:1", [1], [2], [4096]) == -800
+            step()
+            time.sleep(0.2)
+            step()
+            text = metrics.text()
+            assert 'vllm:mooncake_bytes_transferred_sum{model_name="llama",engine="0",role="producer"} 12288' in text
+            server.close()
+        """)])
+        done = subprocess.run([sys.executable, "-c", code], env=environment(VLLM_LOG_STATS_INTERVAL="0.1"),
+                              capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        who, figures = parse_line("own " + done.stdout.strip())
+        self.assertEqual([figures[name] for name in (*COUNTS, MEANS[3])], [1, 1, 0, 0, 2.0])
 
     def test_help_teaches(self):
         done = subprocess.run([sys.executable, EXAMPLE, "--help"], env=environment(), capture_output=True, text=True,
