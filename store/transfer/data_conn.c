@@ -205,9 +205,10 @@ static int receive_data(int fd, struct sg *data, uint64_t deadline_ns)
 	return KV_OK;
 }
 
-static bool serve_write(struct data_conn *conn, uint64_t total)
+/* The data of a write into its ranges. */
+static bool take_write(struct data_conn *conn)
 {
-	struct sg reply, data = {.iov = kv_arena_alloc(&conn->arena, conn->request->n_ranges * sizeof(struct iovec))};
+	struct sg data = {.iov = kv_arena_alloc(&conn->arena, conn->request->n_ranges * sizeof(struct iovec))};
 	if (!data.iov)
 		return false;
 	push_ranges(conn, &data);
@@ -215,6 +216,12 @@ static bool serve_write(struct data_conn *conn, uint64_t total)
 		complain(conn, "the data of a write did not come");
 		return false;
 	}
+	return true;
+}
+
+static bool confirm_write(struct data_conn *conn, uint64_t total)
+{
+	struct sg reply;
 	return start_reply(conn, &reply, 0, KV_OK, total) && send_reply(conn, &reply);
 }
 
@@ -233,9 +240,11 @@ static bool serve_request(struct data_conn *conn)
 	                                 conn->ranges);
 	if (status)
 		return refuse(conn, status, total);
-	bool go_on = conn->header.type == KVW_DATA_READ ? serve_read(conn, total) : serve_write(conn, total);
+	bool is_read = conn->header.type == KVW_DATA_READ;
+	bool go_on = is_read ? serve_read(conn, total) : take_write(conn);
 	segments_unpin_ranges(conn->segments, conn->ranges, count);
-	return go_on;
+	/* Unpinned first: who removes the memory need not wait for a peer that does not listen to its reply. */
+	return go_on && (is_read || confirm_write(conn, total));
 }
 
 void data_conn_serve(int fd, struct segments *segments, _Atomic uint64_t *idle_since_ns)
