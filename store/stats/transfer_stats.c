@@ -15,26 +15,38 @@
 
 #define SHARDS     16u
 #define ROOM_FIRST 64u
+#define GRANT_MAX  64u /* at most ROOM_FIRST: one doubling makes room for it */
+#define UNGRANTED  1   /* beside KV_OK and the negative codes */
 
 /* What the threads that were given this shard have recorded. On cache lines of its own. */
 struct shard {
 	pthread_mutex_t lock;
 	struct xfer_row *rows;
-	_Atomic size_t n_rows; /* changed under the lock, read without it for the limit */
-	size_t room;
+	_Atomic size_t n_rows; /* changed under the lock, read without it to estimate */
+	size_t ready;          /* so many rows may be kept without a look at what follows */
+	size_t granted;        /* ... for the limit's sake */
+	size_t room;           /* ... for memory's sake */
 	uint64_t failures[XFER_FAILURES];
 } __attribute__((aligned(128)));
 
+/*
+ * The limit is exact, though no writer counts in a place that all share: shards draw a few rows at a time of what is
+ * left of it. When nothing is left, what others have drawn and not used is put back; only when that is nothing
+ * either, all is full, and rows go to the sketch.
+ */
 struct xfer_stats {
 	struct shard shards[SHARDS];
 	size_t row_limit;
+	_Atomic size_t left;           /* of the limit, not granted; drawn under any shard's lock */
+	bool full;                     /* set under every shard's lock, read under any */
 	pthread_mutex_t overflow_lock; /* taken last */
 	struct xfer_sketch *overflow;
 };
 
 /* Threads take the shards in turn. */
 static _Atomic uint32_t next_shard;
-static _Thread_local uint32_t own_shard; /* its number + 1; 0: none yet */
+/* Its number + 1; 0: none yet. Initial-exec: a word of the static block, no call to find it. */
+static __thread uint32_t own_shard __attribute__((tls_model("initial-exec")));
 
 static struct shard *shard_of_thread(struct xfer_stats *stats)
 {
@@ -62,6 +74,7 @@ struct xfer_stats *xfer_stats_new(size_t row_limit)
 		return NULL;
 	memset(stats, 0, sizeof(*stats));
 	stats->row_limit = row_limit ? row_limit : XFER_ROW_LIMIT;
+	atomic_init(&stats->left, stats->row_limit);
 	for (uint32_t i = 0; i < SHARDS; i++)
 		pthread_mutex_init(&stats->shards[i].lock, NULL);
 	pthread_mutex_init(&stats->overflow_lock, NULL);
@@ -83,16 +96,30 @@ void xfer_stats_free(struct xfer_stats *stats)
 
 /* --- recording --------------------------------------------------------------------------------------- */
 
-/* Is there still a row to keep? Threads that ask at the same moment may all be told so: the limit may be passed by
- * as many rows as there are threads, which stay exact. */
-static bool below_limit(const struct xfer_stats *stats, const struct shard *own)
+/* A share of what is left of the limit: the nearer the limit, the smaller. 0: nothing is left. */
+static size_t draw(struct xfer_stats *stats)
 {
-	if (rows_of(own) < stats->row_limit / SHARDS)
-		return true;
-	size_t total = 0;
-	for (uint32_t i = 0; i < SHARDS; i++)
-		total += rows_of(&stats->shards[i]);
-	return total < stats->row_limit;
+	size_t left = atomic_load_explicit(&stats->left, memory_order_relaxed), grant;
+	do {
+		grant = left / SHARDS < GRANT_MAX ? left / SHARDS : GRANT_MAX;
+		if (grant == 0)
+			grant = left > 0;
+	} while (!atomic_compare_exchange_weak_explicit(&stats->left, &left, left - grant, memory_order_relaxed,
+	                                                memory_order_relaxed));
+	return grant;
+}
+
+/* What was drawn and not used goes back. With every shard's lock. */
+static void put_back(struct xfer_stats *stats)
+{
+	size_t left = atomic_load_explicit(&stats->left, memory_order_relaxed);
+	for (uint32_t i = 0; i < SHARDS; i++) {
+		struct shard *shard = &stats->shards[i];
+		left += shard->granted - rows_of(shard);
+		shard->granted = shard->ready = rows_of(shard);
+	}
+	atomic_store_explicit(&stats->left, left, memory_order_relaxed);
+	stats->full = left == 0;
 }
 
 static bool grow(struct shard *shard)
@@ -118,16 +145,56 @@ static int push_overflow(struct xfer_stats *stats, const struct xfer_row *row)
 	return overflow ? KV_OK : KV_INTERNAL_ERROR;
 }
 
+/* Room for one row more that the limit allows. UNGRANTED: none is to be had with this shard's lock alone. */
+static int make_ready(struct xfer_stats *stats, struct shard *shard)
+{
+	size_t n = rows_of(shard);
+	if (n == shard->granted)
+		shard->granted += draw(stats);
+	if (n == shard->granted)
+		return UNGRANTED;
+	if (n == shard->room && !grow(shard))
+		return KV_INTERNAL_ERROR;
+	shard->ready = shard->granted < shard->room ? shard->granted : shard->room;
+	return KV_OK;
+}
+
+/* UNGRANTED as above. */
 static int push_locked(struct xfer_stats *stats, struct shard *shard, const struct xfer_row *row)
 {
 	size_t n = rows_of(shard);
-	if (!below_limit(stats, shard))
-		return push_overflow(stats, row);
-	if (n == shard->room && !grow(shard))
-		return KV_INTERNAL_ERROR;
+	if (__builtin_expect(n == shard->ready, 0)) {
+		if (stats->full)
+			return push_overflow(stats, row);
+		int status = make_ready(stats, shard);
+		if (status)
+			return status;
+	}
 	shard->rows[n] = *row;
 	set_rows(shard, n + 1);
 	return KV_OK;
+}
+
+/* With every shard's lock: never UNGRANTED. */
+static int push_all_locked(struct xfer_stats *stats, struct shard *shard, const struct xfer_row *row)
+{
+	int status = push_locked(stats, shard, row);
+	if (status != UNGRANTED)
+		return status;
+	put_back(stats);
+	return push_locked(stats, shard, row);
+}
+
+static void lock_shards(struct xfer_stats *stats)
+{
+	for (uint32_t i = 0; i < SHARDS; i++)
+		pthread_mutex_lock(&stats->shards[i].lock);
+}
+
+static void unlock_shards(struct xfer_stats *stats)
+{
+	for (uint32_t i = SHARDS; i-- > 0;)
+		pthread_mutex_unlock(&stats->shards[i].lock);
 }
 
 static int push(struct xfer_stats *stats, const struct xfer_row *row)
@@ -136,6 +203,11 @@ static int push(struct xfer_stats *stats, const struct xfer_row *row)
 	pthread_mutex_lock(&shard->lock);
 	int status = push_locked(stats, shard, row);
 	pthread_mutex_unlock(&shard->lock);
+	if (__builtin_expect(status == UNGRANTED, 0)) {
+		lock_shards(stats);
+		status = push_all_locked(stats, shard, row);
+		unlock_shards(stats);
+	}
 	return status;
 }
 
@@ -181,27 +253,31 @@ void xfer_stats_record_failure(struct xfer_stats *stats, enum xfer_direction dir
 	fire_failure(direction, failure);
 }
 
+static int add_overflow(struct xfer_stats *stats, const struct xfer_sketch *from)
+{
+	pthread_mutex_lock(&stats->overflow_lock);
+	if (!stats->overflow)
+		stats->overflow = xfer_sketch_new();
+	struct xfer_sketch *overflow = stats->overflow;
+	if (overflow)
+		xfer_sketch_add(overflow, from);
+	pthread_mutex_unlock(&stats->overflow_lock);
+	return overflow ? KV_OK : KV_INTERNAL_ERROR;
+}
+
 int xfer_stats_add(struct xfer_stats *stats, const struct xfer_snapshot *from)
 {
 	struct shard *shard = shard_of_thread(stats);
 	int status = KV_OK;
 
-	pthread_mutex_lock(&shard->lock);
+	lock_shards(stats);
 	for (size_t i = 0; i < from->n_rows && status == KV_OK; i++)
-		status = push_locked(stats, shard, &from->rows[i]);
+		status = push_all_locked(stats, shard, &from->rows[i]);
 	for (int i = 0; i < XFER_FAILURES; i++)
 		shard->failures[i] += from->failures[i];
-	pthread_mutex_unlock(&shard->lock);
-	if (status || !from->overflow)
-		return status;
-	pthread_mutex_lock(&stats->overflow_lock);
-	if (!stats->overflow)
-		stats->overflow = xfer_sketch_new();
-	if (stats->overflow)
-		xfer_sketch_add(stats->overflow, from->overflow);
-	else
-		status = KV_INTERNAL_ERROR;
-	pthread_mutex_unlock(&stats->overflow_lock);
+	if (status == KV_OK && from->overflow)
+		status = add_overflow(stats, from->overflow);
+	unlock_shards(stats);
 	return status;
 }
 
@@ -209,16 +285,14 @@ int xfer_stats_add(struct xfer_stats *stats, const struct xfer_snapshot *from)
 
 static void lock_all(struct xfer_stats *stats)
 {
-	for (uint32_t i = 0; i < SHARDS; i++)
-		pthread_mutex_lock(&stats->shards[i].lock);
+	lock_shards(stats);
 	pthread_mutex_lock(&stats->overflow_lock);
 }
 
 static void unlock_all(struct xfer_stats *stats)
 {
 	pthread_mutex_unlock(&stats->overflow_lock);
-	for (uint32_t i = SHARDS; i-- > 0;)
-		pthread_mutex_unlock(&stats->shards[i].lock);
+	unlock_shards(stats);
 }
 
 static size_t total_rows(const struct xfer_stats *stats)
@@ -277,10 +351,12 @@ int xfer_stats_take(struct xfer_stats *stats, struct xfer_snapshot *out)
 		set_rows(&taken[i], rows_of(shard));
 		add_failures(out, shard);
 		shard->rows = NULL;
-		shard->room = 0;
+		shard->room = shard->granted = shard->ready = 0;
 		set_rows(shard, 0);
 		memset(shard->failures, 0, sizeof(shard->failures));
 	}
+	atomic_store_explicit(&stats->left, stats->row_limit, memory_order_relaxed);
+	stats->full = false;
 	out->overflow = stats->overflow;
 	stats->overflow = NULL;
 	unlock_all(stats);
@@ -320,6 +396,14 @@ uint64_t xfer_stats_successes(struct xfer_stats *stats)
 	uint64_t n = total_rows(stats) + (stats->overflow ? stats->overflow->rows : 0);
 	unlock_all(stats);
 	return n;
+}
+
+bool xfer_stats_is_approximate(struct xfer_stats *stats)
+{
+	pthread_mutex_lock(&stats->overflow_lock);
+	bool approximate = stats->overflow && stats->overflow->rows;
+	pthread_mutex_unlock(&stats->overflow_lock);
+	return approximate;
 }
 
 bool xfer_stats_is_empty(struct xfer_stats *stats)

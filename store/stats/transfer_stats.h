@@ -74,6 +74,8 @@ int xfer_stats_copy(struct xfer_stats *stats, struct xfer_snapshot *out);
 /* Neither a success nor a failure is there. */
 bool xfer_stats_is_empty(struct xfer_stats *stats);
 uint64_t xfer_stats_successes(struct xfer_stats *stats);
+/* There are rows beyond the limit. */
+bool xfer_stats_is_approximate(struct xfer_stats *stats);
 /* Count a snapshot's content in as well (a merge into a live object). Fires nothing. KV_INTERNAL_ERROR without
  * memory: a part may have been added. */
 int xfer_stats_add(struct xfer_stats *stats, const struct xfer_snapshot *from);
