@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transfer engine in a process of its own. Reads one JSON list [method, [argument...]] a line, prints the result.
 
-new(size, fill): registers memory of so many bytes, all of them `fill`; gives its address. pattern(at, size, seed) and
-holds(at, size, seed): write and compare the bytes of support.pattern. only(at, size, fill): whether all are `fill`.
-Any other method is the engine's.
+new(size, fill): registers memory of so many bytes, all of them `fill`; gives its address. patterns([[at, size, seed]...])
+and wrong_patterns(the same): write the bytes of support.pattern, and say which ranges hold other ones.
+not_only(fill, [[at, size]...]): which ranges have other bytes. Any other method is the engine's.
 """
 
 import ctypes
@@ -26,14 +26,15 @@ class Peer:
         rc = self.engine.register_memory(buffer.ptr, size)
         return buffer.ptr if rc == 0 else rc
 
-    def pattern(self, at, size, seed):
-        ctypes.memmove(at, pattern(seed, size), size)
+    def patterns(self, ranges):
+        for at, size, seed in ranges:
+            ctypes.memmove(at, pattern(seed, size), size)
 
-    def holds(self, at, size, seed):
-        return ctypes.string_at(at, size) == pattern(seed, size)
+    def wrong_patterns(self, ranges):
+        return [[at, size, seed] for at, size, seed in ranges if ctypes.string_at(at, size) != pattern(seed, size)]
 
-    def only(self, at, size, fill):
-        return ctypes.string_at(at, size) == bytes([fill]) * size
+    def not_only(self, fill, ranges):
+        return [[at, size] for at, size in ranges if ctypes.string_at(at, size) != bytes([fill]) * size]
 
 
 def main():

@@ -36,6 +36,14 @@ static void close_side(struct side *side)
 	free(side->memory);
 }
 
+/* Memory that transfers of peers are done with: what they moved is ordered before what we do next, as a connector's
+ * message would order it. */
+static void take_back(struct side *side, uint8_t *memory, size_t size)
+{
+	MUST(kvengine_unregister(side->engine, memory) == 0);
+	MUST(kvengine_register(side->engine, memory, size) == 0);
+}
+
 static void fill(uint8_t *at, size_t size, uint64_t seed)
 {
 	struct rng rng = {seed};
@@ -143,12 +151,14 @@ static void neighbours(void **state)
 		fill(a.memory, SIZE, 10u + (uint64_t)order);
 		memset(b.memory, 0xee, SIZE);
 		assert_int_equal(kvengine_write(a.engine, b.session, local, remote, sizes, N, 0), 0);
+		take_back(&b, b.memory, SIZE);
 		for (size_t i = 0; i < N; i++)
 			assert_memory_equal((void *)(uintptr_t)remote[i], local[i], BLOCK);
 		for (size_t i = N * BLOCK; i < SIZE; i++)
 			assert_int_equal(b.memory[i], 0xee);
 		memset(a.memory, 0, SIZE);
 		assert_int_equal(kvengine_read(a.engine, b.session, local, remote, sizes, N, 0), 0);
+		take_back(&b, b.memory, SIZE);
 		for (size_t i = 0; i < N; i++)
 			assert_memory_equal((void *)(uintptr_t)remote[i], local[i], BLOCK);
 	}
@@ -181,6 +191,7 @@ static void with_itself(void **state)
 	fill(a.memory, SIZE, 3);
 	memset(a.memory + SIZE / 2, 0, 1000);
 	assert_int_equal(move(&a, a.session, a.memory, a.memory + SIZE / 2, 1000, true), 0);
+	take_back(&a, a.memory, SIZE);
 	assert_memory_equal(a.memory, a.memory + SIZE / 2, 1000);
 	assert_int_equal(move(&a, a.session, a.memory + 5000, a.memory + SIZE / 2, 1000, false), 0);
 	assert_memory_equal(a.memory + 5000, a.memory, 1000);
@@ -198,6 +209,7 @@ static void ipv6(void **state)
 	struct side a = open_side("::1"), b = open_side("::1");
 	fill(a.memory, 100, 1);
 	assert_int_equal(move(&a, b.session, a.memory, b.memory, 100, true), 0);
+	take_back(&b, b.memory, SIZE);
 	assert_memory_equal(a.memory, b.memory, 100);
 	close_side(&a);
 	close_side(&b);
@@ -238,8 +250,8 @@ static void a_forked_child(void **state)
 	close_side(&b);
 }
 
-/* Eight threads between two engines, each with pages of its own; one more takes a range of the peer's away and
- * registers it again: transfers into that are done or refused, and never come later. */
+/* Eight threads between two engines, each with registrations of its own; one more takes a range of the peer's away
+ * and registers it again: transfers into that are done or refused, and never come later. */
 enum { THREADS = 8, ROUNDS = 150, PART = 32 << 10 };
 
 struct mover {
@@ -257,9 +269,11 @@ static void *move_often(void *arg)
 		uint8_t *local = self->from->memory + self->at + offset, *remote = self->to->memory + self->at;
 		fill(local, size, rng_next(&rng));
 		MUST(move(self->from, self->to->session, local, remote, size, true) == 0);
+		take_back(self->to, self->to->memory + self->at, PART);
 		uint8_t last = local[size - 1];
 		local[size - 1] = (uint8_t)~last;
 		MUST(move(self->from, self->to->session, local, remote, size, false) == 0);
+		take_back(self->to, self->to->memory + self->at, PART);
 		MUST(local[size - 1] == last);
 		MUST(memcmp(local, remote, size) == 0);
 	}
@@ -293,6 +307,12 @@ static void threads(void **state)
 	pthread_t ids[THREADS], intruder_id;
 	struct intruder intruder = {.from = &a, .to = &b, .window = malloc(PART)};
 	assert_non_null(intruder.window);
+	assert_int_equal(kvengine_unregister(a.engine, a.memory), 0);
+	assert_int_equal(kvengine_unregister(b.engine, b.memory), 0);
+	for (size_t i = 0; i <= THREADS; i++) {
+		assert_int_equal(kvengine_register(a.engine, a.memory + i * PART, PART), 0);
+		assert_int_equal(kvengine_register(b.engine, b.memory + i * PART, PART), 0);
+	}
 	memset(a.memory, 1, SIZE);
 	memset(intruder.window, 0, PART);
 	assert_int_equal(pthread_create(&intruder_id, NULL, write_into_window, &intruder), 0);

@@ -27,7 +27,7 @@ class Failures(EngineCase):
     def good_transfer(self):
         session, ranges = self.peer.session, (self.here.ptr, self.there, SIZE)
         self.assertEqual(self.engine.transfer_sync_write(session, *ranges), OK)
-        self.assertTrue(self.peer.only(self.there, SIZE, ord("a")))
+        self.assertEqual(self.peer.not_only(ord("a"), [[self.there, SIZE]]), [])
         self.assertEqual(self.engine.transfer_sync_read(session, *ranges), OK)
         self.assertEqual(self.here.bytes(), b"a" * SIZE)
 
@@ -133,7 +133,7 @@ class Failures(EngineCase):
         victim.go_on()
         again = victim.new(SIZE, 0)
         self.assertEqual(self.engine.transfer_sync_write(victim.session, self.here.ptr, again, SIZE), OK)
-        self.assertTrue(victim.only(again, SIZE, ord("a")))
+        self.assertEqual(victim.not_only(ord("a"), [[again, SIZE]]), [])
 
     def test_peer_never_answers(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:

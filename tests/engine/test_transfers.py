@@ -23,12 +23,13 @@ class Transfers(EngineCase):
             at += sizes[i] + GUARD + draw.randrange(64)
         return offsets, at + GUARD
 
-    def check_gaps(self, where, offsets, sizes, total, only):
-        end = 0
+    def gaps(self, base, offsets, sizes, total):
+        """What lies before, between and behind the ranges: [address, size]..."""
+        gaps, end = [], 0
         for offset, size in sorted(zip(offsets, sizes)):
-            self.assertTrue(only(end, offset - end), f"{where}: bytes before {offset} changed")
+            gaps.append([base + end, offset - end])
             end = offset + size
-        self.assertTrue(only(end, total - end), f"{where}: bytes after {end} changed")
+        return gaps + [[base + end, total - end]]
 
     def both_ways(self, sizes, seed=1):
         here_at, here_size = self.layout(sizes, seed)
@@ -42,18 +43,18 @@ class Transfers(EngineCase):
 
         rc = self.engine.batch_transfer_sync_write(self.peer.session, ptrs, remote, sizes)
         self.assertEqual(rc, 0)
-        for i, size in enumerate(sizes):
-            self.assertTrue(self.peer.holds(remote[i], size, i + seed), f"write of {size} bytes")
-            self.peer.pattern(remote[i], size, i + seed + 100)
-        self.check_gaps("peer", there_at, sizes, there_size,
-                        lambda at, size: self.peer.only(there + at, size, UNTOUCHED))
+        self.assertEqual(self.peer.wrong_patterns([[at, size, i + seed] for i, (at, size) in
+                                                   enumerate(zip(remote, sizes))]), [])
+        gaps = self.gaps(there, there_at, sizes, there_size)
+        self.assertEqual(self.peer.not_only(UNTOUCHED, gaps), [], "bytes outside of the ranges changed at the peer")
+        self.peer.patterns([[at, size, i + seed + 100] for i, (at, size) in enumerate(zip(remote, sizes))])
 
         rc = self.engine.batch_transfer_sync_read(self.peer.session, ptrs, remote, sizes)
         self.assertEqual(rc, 0)
         for i, size in enumerate(sizes):
             self.assertTrue(here.bytes(here_at[i], size) == pattern(i + seed + 100, size), f"read of {size} bytes")
-        self.check_gaps("here", here_at, sizes, here_size,
-                        lambda at, size: here.bytes(at, size) == bytes([UNTOUCHED]) * size)
+        for at, size in self.gaps(0, here_at, sizes, here_size):
+            self.assertTrue(here.bytes(at, size) == bytes([UNTOUCHED]) * size, f"bytes at {at} changed here")
         self.assertEqual(self.peer.unregister_memory(there), 0)
 
     def test_one_descriptor_of_every_size(self):
