@@ -25,6 +25,8 @@ extern int verbosity;
 
 /* "kvprobe: message" on stderr. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From now on what is said goes into text, a line each, instead of to stderr; NULL: back to stderr. */
+void say_into(char *text, size_t size);
 /* The same, only with -v. */
 void say_more(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
