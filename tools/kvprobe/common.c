@@ -25,7 +25,7 @@ static void keep(const char *line)
 	snprintf(kept_text + length, kept_size - length, "%s%s", length ? "\n" : "", line);
 }
 
-static void say_v(const char *format, va_list args)
+static void say_v(bool may_keep, const char *format, va_list args)
 {
 	char line[2048];
 	int length = vsnprintf(line, sizeof(line), format, args);
@@ -34,7 +34,7 @@ static void say_v(const char *format, va_list args)
 	for (char *c = line; *c; c++) /* paths and names may hold what a terminal obeys */
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = '?';
-	if (kept_text) {
+	if (kept_text && may_keep) {
 		keep(line);
 		return;
 	}
@@ -47,7 +47,7 @@ void say(const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	say_v(format, args);
+	say_v(true, format, args);
 	va_end(args);
 }
 
@@ -57,7 +57,7 @@ void say_more(const char *format, ...)
 		return;
 	va_list args;
 	va_start(args, format);
-	say_v(format, args);
+	say_v(false, format, args);
 	va_end(args);
 }
 

@@ -102,13 +102,16 @@ static void add_bpf_call(struct findings *findings, const struct findings_input 
 		              : "MC_LOG_ENABLE=on in the worker needs no BPF");
 	} else if (error == EPERM || error == EACCES) {
 		bool right = has(input, CAPABILITY_BPF) || has(input, CAPABILITY_SYS_ADMIN);
+		const char *cause = filtered                     ? "a seccomp filter is in force"
+		                    : input->host.user_namespace ? "it counts in this user namespace only"
+		                                                 : "a security module (see the audit log)";
 		add(findings, right ? FINDING_NO : FINDING_INFO, "BPF system call", more,
 		    right ? "refuses, although the right is there: %s" : "is there, not for users without rights%s",
-		    right ? filtered ? "a seccomp filter is in force" : "a security module or a user namespace" : "");
+		    right ? cause : "");
 		if (right)
 			mend(findings, filtered ? "allow bpf and perf_event_open in the seccomp profile, or run "
 			                          "kvprobe on the host"
-			                        : "look into the audit log; in a container run kvprobe on the host");
+			                        : "run kvprobe on the host, outside of containers");
 	} else {
 		add(findings, FINDING_OK, "BPF system call", more, "enabled");
 	}
@@ -121,11 +124,11 @@ static void add_needed_right(struct findings *findings, const struct findings_in
                              enum capability capability, const char *name, const char *what)
 {
 	if (has(input, capability)) {
-		add(findings, FINDING_OK, name, "", "there: %s", what);
+		add(findings, FINDING_OK, name, "", "there; for %s", what);
 	} else if (has(input, CAPABILITY_SYS_ADMIN)) {
-		add(findings, FINDING_OK, name, "", "CAP_SYS_ADMIN stands for it: %s", what);
+		add(findings, FINDING_OK, name, "", "CAP_SYS_ADMIN stands for it; for %s", what);
 	} else {
-		add(findings, FINDING_NO, name, "", "missing: %s", what);
+		add(findings, FINDING_NO, name, "", "missing; for %s", what);
 		size_t length = strlen(findings->missing);
 		snprintf(findings->missing + length, sizeof(findings->missing) - length, "%s%s", length ? " " : "",
 		         name);
@@ -348,8 +351,7 @@ static void add_self_test(struct findings *findings, const struct findings_input
 	else
 		add(findings, FINDING_NO, "self-test", more, "%s", test->why[0] ? test->why : "failed");
 	char *text = findings->list[findings->count - 1].text;
-	for (char *end = strchr(text, '\n'); end; end = strchr(end, '\n'))
-		*end = ';';
+	text[strcspn(text, "\n")] = '\0'; /* what follows the cause is advice, which stands with the findings above */
 }
 
 static void set_verdict(struct findings *findings, const struct findings_input *input)

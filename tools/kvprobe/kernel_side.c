@@ -75,8 +75,10 @@ static void configure(struct kernel_side *kernel)
 	if (stat("/proc/self/ns/pid", &pidns) == 0 && pidns.st_ino != INITIAL_PID_NAMESPACE) {
 		skeleton->rodata->pidns_dev = pidns.st_dev;
 		skeleton->rodata->pidns_ino = pidns.st_ino;
-		say("kvprobe runs inside a pid namespace: it counts the workers of this namespace only, not those of "
-		    "namespaces above or below");
+		if (!options->self_test)
+			say("kvprobe runs inside a pid namespace: it counts the workers of this namespace only, not "
+			    "those of "
+			    "namespaces above or below");
 	}
 	bpf_map__set_max_entries(skeleton->maps.workers, options->workers);
 	bpf_map__set_max_entries(skeleton->maps.slots, options->workers * 2);
@@ -213,6 +215,7 @@ static bool add_site(struct kernel_side *kernel, const struct target_file *file,
 	return true;
 }
 
+/* The one probe of our own binary. */
 static bool collect_self(struct kernel_side *kernel, const struct target_file *file, struct site_list *done,
                          const char **fallback)
 {
