@@ -271,26 +271,35 @@ class DoctorHere(Case):
             self.assertIn(ended.returncode, (0, 3), ended.stdout + ended.stderr)
             self.assertEqual(findings(ended.stdout)[0]["workers"][0], "warn")
 
-    def owners(self):
-        """Of each program of ours in the kernel: the pids that hold it. None holds one that was left behind."""
+    def programs(self):
+        """Our programs in the kernel."""
         bpftool = shutil.which("bpftool", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
         if not bpftool:
             self.skipTest("no bpftool")
         for _ in range(20):  # a listing fails when a program goes away meanwhile
             listed = subprocess.run([bpftool, "-j", "prog", "list"], stdout=subprocess.PIPE, timeout=collector.TIMEOUT)
             if listed.returncode == 0:
-                return [{owner["pid"] for owner in program.get("pids", [])} for program in json.loads(listed.stdout)
-                        if program.get("name") in ("kv_done", "kv_op_log")]
+                return {program["id"] for program in json.loads(listed.stdout)
+                        if program.get("name") in ("kv_done", "kv_op_log")}
             time.sleep(0.1)
         self.fail("bpftool does not list the programs")
 
+    def held_programs(self, pids="*"):
+        """The programs that processes have open, themselves or through a link."""
+        held = set()
+        for path in pathlib.Path("/proc").glob(f"{pids}/fdinfo/*"):
+            try:
+                held.update(map(int, re.findall(r"^prog_id:\s*(\d+)$", path.read_text(), re.M)))
+            except OSError:
+                continue  # it has ended, or the descriptor was closed
+        return held
+
     def test_nothing_stays_attached(self):
         stat_run = self.collector("stat", "--file", collector.SITE_WORKER)
-        if not any(stat_run.pid in pids for pids in self.owners()):
-            self.skipTest("this bpftool does not say who holds a program")
+        self.assertTrue(self.programs() & self.held_programs(stat_run.pid))  # the check sees what there is
         for args in ([], ["--single"]):
             self.assertEqual(self.doctor(*args).returncode, 0)
-            collector.wait_until(lambda: set() not in self.owners(), "no program without an owner")
+            collector.wait_until(lambda: not self.programs() - self.held_programs("[0-9]*"), "no program without a holder")
         self.assertEqual(stat_run.stop(), 0)
         events = pathlib.Path("/sys/kernel/tracing/uprobe_events")
         if events.exists():
