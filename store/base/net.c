@@ -17,6 +17,7 @@
 #include "store/base/fd.h"
 #include "store/base/log.h"
 #include "store/base/parse.h"
+#include "store/base/resolve.h"
 
 #define LISTEN_BACKLOG 1024
 #define IOV_AT_ONCE    256
@@ -70,23 +71,6 @@ void kv_hostport_format(char out[KV_ENDPOINT_MAX], const struct kv_hostport *hp)
 	snprintf(out, KV_ENDPOINT_MAX, "%s%s%s:%u", v6 ? "[" : "", hp->host, v6 ? "]" : "", (unsigned)hp->port);
 }
 
-/* Addresses of host, or NULL. A name may take as long as the resolver's own timeouts; numbers take none. */
-static struct addrinfo *resolve(const char *host, uint16_t port, int flags)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-	struct addrinfo *list = NULL;
-	char service[8];
-	snprintf(service, sizeof(service), "%u", (unsigned)port);
-	int error = getaddrinfo(host, service, &hints, &list);
-	if (error) {
-		kv_warn("cannot resolve %s: %s", host, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
-		if (error != EAI_SYSTEM)
-			errno = EADDRNOTAVAIL;
-		return NULL;
-	}
-	return list;
-}
-
 void kv_close_abruptly(int fd)
 {
 	struct linger at_once = {.l_onoff = 1, .l_linger = 0};
@@ -121,8 +105,8 @@ static int listen_on(const struct addrinfo *address, uint16_t *bound)
 
 static int listen_on_first(const char *host, uint16_t port, uint16_t *bound)
 {
-	struct addrinfo *list = resolve(host, port, AI_PASSIVE);
-	if (!list)
+	struct addrinfo *list;
+	if (kv_resolve(host, port, AI_PASSIVE, &list))
 		return -1;
 	int fd = -1;
 	for (const struct addrinfo *address = list; address && fd < 0; address = address->ai_next)
@@ -190,10 +174,13 @@ static bool try_next(struct kv_connecting *connecting)
 	return connecting->fd >= 0;
 }
 
-int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to)
+int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to, uint64_t deadline_ns)
 {
-	connecting->list = connecting->next = resolve(to->host, to->port, 0);
-	return connecting->list && try_next(connecting) ? KV_OK : KV_RPC_FAIL;
+	int status = kv_resolve_until(to->host, to->port, deadline_ns, &connecting->list);
+	if (status)
+		return status;
+	connecting->next = connecting->list;
+	return try_next(connecting) ? KV_OK : KV_RPC_FAIL;
 }
 
 bool kv_connect_step(struct kv_connecting *connecting, int *result)
@@ -226,7 +213,7 @@ void kv_connect_give_up(struct kv_connecting *connecting)
 int kv_connect(const struct kv_hostport *to, uint64_t deadline_ns)
 {
 	struct kv_connecting connecting;
-	int result = kv_connect_begin(&connecting, to);
+	int result = kv_connect_begin(&connecting, to, deadline_ns);
 	if (result)
 		return result;
 	while (!kv_connect_step(&connecting, &result)) {

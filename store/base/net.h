@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets with deadlines. Every descriptor is close-on-exec and non-blocking; "deadline" is a kv_now_ns time.
- * The exception is a host name that has to be resolved, which takes as long as the resolver's own timeouts.
+ * The exception is kv_listen of a host name, which takes as long as the resolver's own timeouts.
  * Status results: KV_OK, KV_RPC_TIMEOUT (deadline passed), KV_RPC_FAIL (closed, refused, reset).
  */
 #ifndef KV_BASE_NET_H
@@ -33,8 +33,8 @@ struct kv_connecting {
 	struct addrinfo *list, *next; /* the addresses of the name, and which is tried next */
 	int fd;
 };
-/* KV_OK: under way. Else it is over already. */
-int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to);
+/* KV_OK: under way. Else it is over already. Until the deadline at most it waits for a name to be resolved. */
+int kv_connect_begin(struct kv_connecting *connecting, const struct kv_hostport *to, uint64_t deadline_ns);
 /* False: not yet; poll fd for POLLOUT. True: over, *result is the socket or a negative status. */
 bool kv_connect_step(struct kv_connecting *connecting, int *result);
 /* Ends what is under way. */

@@ -52,6 +52,9 @@ void rc_leave(struct rc_call *call);
 /* Declares `call`, which ends with the block. To be declared before the call's PERF_SCOPE. */
 #define RC_CALL(call, rc) struct rc_call call __attribute__((cleanup(rc_leave))) = rc_enter(rc)
 
+/* KV_OK: NULL or tcp, or rdma, which is tcp with a warning. KV_INVALID_PARAMS: any other. */
+int rc_check_protocol(const char *protocol);
+
 /* What rc_last_bytes says next. */
 void rc_set_last_bytes(uint64_t bytes);
 

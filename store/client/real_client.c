@@ -63,7 +63,7 @@ static bool size_is_valid(uint64_t size)
 	return size == 0 || (size >= SMALLEST_SIZE && size <= SIZE_MAX / 2);
 }
 
-static int check_protocol(const char *protocol)
+int rc_check_protocol(const char *protocol)
 {
 	if (!protocol || strcasecmp(protocol, "tcp") == 0)
 		return KV_OK;
@@ -71,7 +71,7 @@ static int check_protocol(const char *protocol)
 		kv_warn("protocol rdma: no RDMA transport here; using tcp");
 		return KV_OK;
 	}
-	kv_error("setup: unknown protocol %.32s", protocol);
+	kv_error("unknown protocol %.32s", protocol);
 	return KV_INVALID_PARAMS;
 }
 
@@ -88,7 +88,7 @@ static int check_setup(const struct rc_setup *setup, struct kv_hostport *host)
 		kv_error("setup: sizes are 0 or at least %u bytes, the local buffer at most 1 TiB", SMALLEST_SIZE);
 		return KV_INVALID_PARAMS;
 	}
-	return check_protocol(setup->protocol);
+	return rc_check_protocol(setup->protocol);
 }
 
 static int open_data_plane(struct real_client *rc, struct kv_hostport *host)

@@ -102,7 +102,7 @@ static int put_parse(struct batch *batch, struct py_call call, const struct py_s
 
 STORE_METHOD(batch_put_from)
 {
-	STORE_SIGNATURE("batch_put_from", 3, "keys", "buffer_ptrs", "sizes", "config");
+	PY_SIGNATURE("batch_put_from", 3, "keys", "buffer_ptrs", "sizes", "config");
 	struct store_object *store = (struct store_object *)self;
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
@@ -135,7 +135,7 @@ static PyObject *no_results(struct perf_scope *perf, const struct batch *batch)
 
 STORE_METHOD(batch_put_from_multi_buffers)
 {
-	STORE_SIGNATURE("batch_put_from_multi_buffers", 3, "keys", "all_buffer_ptrs", "all_sizes", "config");
+	PY_SIGNATURE("batch_put_from_multi_buffers", 3, "keys", "all_buffer_ptrs", "all_sizes", "config");
 	struct store_object *store = (struct store_object *)self;
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
@@ -189,7 +189,7 @@ static PyObject *get_results(struct perf_scope *perf, struct batch *batch, int r
 
 STORE_METHOD(batch_get_into)
 {
-	STORE_SIGNATURE("batch_get_into", 3, "keys", "buffer_ptrs", "sizes");
+	PY_SIGNATURE("batch_get_into", 3, "keys", "buffer_ptrs", "sizes");
 	struct store_object *store = (struct store_object *)self;
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
@@ -213,8 +213,8 @@ STORE_METHOD(batch_get_into)
 
 STORE_METHOD(batch_get_into_multi_buffers)
 {
-	STORE_SIGNATURE("batch_get_into_multi_buffers", 3, "keys", "all_buffer_ptrs", "all_sizes",
-	                "prefer_alloc_in_same_node");
+	PY_SIGNATURE("batch_get_into_multi_buffers", 3, "keys", "all_buffer_ptrs", "all_sizes",
+	             "prefer_alloc_in_same_node");
 	struct store_object *store = (struct store_object *)self;
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
@@ -240,7 +240,7 @@ STORE_METHOD(batch_get_into_multi_buffers)
 
 STORE_METHOD(batch_is_exist)
 {
-	STORE_SIGNATURE("batch_is_exist", 1, "keys");
+	PY_SIGNATURE("batch_is_exist", 1, "keys");
 	struct store_object *store = (struct store_object *)self;
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
@@ -304,7 +304,7 @@ static PyObject *replica_dict(const kvstore_replica_lists_t *lists, const struct
 
 STORE_METHOD(batch_get_replica_desc)
 {
-	STORE_SIGNATURE("batch_get_replica_desc", 1, "keys");
+	PY_SIGNATURE("batch_get_replica_desc", 1, "keys");
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(STORE_PY_BATCH_GET_REPLICA_DESC, perf, op_id, py_peek_count(py_peek(&signature, call, 0)), 0);
@@ -328,7 +328,7 @@ STORE_METHOD(batch_get_replica_desc)
 /* A batch of one: the same key of the Python layer as of the layers below. */
 STORE_METHOD(get_replica_desc)
 {
-	STORE_SIGNATURE("get_replica_desc", 1, "key");
+	PY_SIGNATURE("get_replica_desc", 1, "key");
 	struct py_call call = STORE_CALL_ARGS;
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(STORE_PY_BATCH_GET_REPLICA_DESC, perf, op_id, 1, 0);

@@ -57,7 +57,7 @@ static uint64_t value_size(PyObject *value)
 
 STORE_METHOD(put)
 {
-	STORE_SIGNATURE("put", 2, "key", "value", "config");
+	PY_SIGNATURE("put", 2, "key", "value", "config");
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(PUT_STORE_PY_PUT, perf, op_id, 1, value_size(py_peek(&signature, STORE_CALL_ARGS, 1)));
 	PyObject *arg[3];
@@ -92,7 +92,7 @@ static PyObject *put_buffer(struct store_object *store, uint64_t op_id, struct p
 
 STORE_METHOD(put_from)
 {
-	STORE_SIGNATURE("put_from", 3, "key", "buffer_ptr", "size", "config");
+	PY_SIGNATURE("put_from", 3, "key", "buffer_ptr", "size", "config");
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(STORE_PY_PUT_FROM, perf, op_id, 1, py_peek_sum(py_peek(&signature, STORE_CALL_ARGS, 2)));
 	PyObject *arg[4];
@@ -143,7 +143,7 @@ static int64_t get_value(struct store_object *store, uint64_t op_id, struct rc_k
 
 STORE_METHOD(get)
 {
-	STORE_SIGNATURE("get", 1, "key");
+	PY_SIGNATURE("get", 1, "key");
 	struct py_where where = PY_ARGUMENT("get", "key");
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(GET_STORE_PY_GET, perf, op_id, 1, 0);
@@ -163,7 +163,7 @@ STORE_METHOD(get)
 
 STORE_METHOD(get_into)
 {
-	STORE_SIGNATURE("get_into", 3, "key", "buffer_ptr", "size");
+	PY_SIGNATURE("get_into", 3, "key", "buffer_ptr", "size");
 	struct py_where where = PY_ARGUMENT("get_into", "key");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();
@@ -184,7 +184,7 @@ STORE_METHOD(get_into)
 
 STORE_METHOD(is_exist)
 {
-	STORE_SIGNATURE("is_exist", 1, "key");
+	PY_SIGNATURE("is_exist", 1, "key");
 	struct py_where where = PY_ARGUMENT("is_exist", "key");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();
@@ -201,7 +201,7 @@ STORE_METHOD(is_exist)
 
 STORE_METHOD(get_size)
 {
-	STORE_SIGNATURE("get_size", 1, "key");
+	PY_SIGNATURE("get_size", 1, "key");
 	struct py_where where = PY_ARGUMENT("get_size", "key");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();
@@ -218,7 +218,7 @@ STORE_METHOD(get_size)
 
 STORE_METHOD(remove)
 {
-	STORE_SIGNATURE("remove", 1, "key", "force");
+	PY_SIGNATURE("remove", 1, "key", "force");
 	struct py_where where = PY_ARGUMENT("remove", "key");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();

@@ -110,7 +110,7 @@ static PyObject *store_get_hostname(PyObject *self, PyObject *none)
 
 static STORE_METHOD(register_buffer)
 {
-	STORE_SIGNATURE("register_buffer", 2, "buffer_ptr", "size");
+	PY_SIGNATURE("register_buffer", 2, "buffer_ptr", "size");
 	struct py_where ptr_where = PY_ARGUMENT("register_buffer", "buffer_ptr");
 	struct py_where size_where = PY_ARGUMENT("register_buffer", "size");
 	struct store_object *store = (struct store_object *)self;
@@ -128,7 +128,7 @@ static STORE_METHOD(register_buffer)
 
 static STORE_METHOD(unregister_buffer)
 {
-	STORE_SIGNATURE("unregister_buffer", 1, "buffer_ptr");
+	PY_SIGNATURE("unregister_buffer", 1, "buffer_ptr");
 	struct py_where where = PY_ARGUMENT("unregister_buffer", "buffer_ptr");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();
@@ -144,7 +144,7 @@ static STORE_METHOD(unregister_buffer)
 
 static STORE_METHOD(remove_all)
 {
-	STORE_SIGNATURE("remove_all", 0, "force");
+	PY_SIGNATURE("remove_all", 0, "force");
 	struct store_object *store = (struct store_object *)self;
 	uint64_t op_id = kv_op_id_new();
 	PERF_SCOPE(STORE_PY_REMOVE_ALL, perf, op_id, 0, 0);
@@ -159,10 +159,9 @@ static STORE_METHOD(remove_all)
 
 /* --- the type --------------------------------------------------------------------------------------------- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
 #define METHOD(name, doc)                                                                                            \
 	{                                                                                                            \
-#name, FAST(store_##name), METH_FASTCALL | METH_KEYWORDS, doc                                        \
+#name, PY_FAST(store_##name), METH_FASTCALL | METH_KEYWORDS, doc                                     \
 	}
 #define CODES_PUT                                                                                                    \
 	"-200: the pool is full. -600: bad key (1 to 4096 bytes, no NUL), size or config. -800: transfer failed.\n"  \

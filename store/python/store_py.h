@@ -50,11 +50,6 @@ static inline PyObject *store_result(struct perf_scope *perf, uint64_t bytes, ui
 #define STORE_METHOD(name)                                                                                           \
 	PyObject *store_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 #define STORE_CALL_ARGS ((struct py_call){args, nargs, kwnames})
-/* A method's static signature; the first n_required arguments must be given. */
-#define STORE_SIGNATURE(function, n_required, ...)                                                                   \
-	static const char *const signature_names[] = {__VA_ARGS__};                                                  \
-	static const struct py_signature signature = {                                                               \
-	        function, signature_names, sizeof(signature_names) / sizeof(*signature_names), n_required}
 
 STORE_METHOD(put);
 STORE_METHOD(put_from);

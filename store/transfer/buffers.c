@@ -32,7 +32,7 @@ static size_t starts_up_to(const struct buffers *buffers, uintptr_t address)
 	return low;
 }
 
-static int add_locked(struct buffers *buffers, uintptr_t start, size_t size)
+static int add_locked(struct buffers *buffers, uintptr_t start, size_t size, void *owner)
 {
 	size_t at = starts_up_to(buffers, start);
 	struct buffer_range *sorted = buffers->sorted;
@@ -52,18 +52,18 @@ static int add_locked(struct buffers *buffers, uintptr_t start, size_t size)
 		buffers->capacity = capacity;
 	}
 	memmove(sorted + at + 1, sorted + at, (buffers->count - at) * sizeof(*sorted));
-	sorted[at] = (struct buffer_range){start, size};
+	sorted[at] = (struct buffer_range){start, size, owner};
 	buffers->count++;
 	return KV_OK;
 }
 
-int buffers_add(struct buffers *buffers, const void *ptr, size_t size)
+int buffers_add(struct buffers *buffers, const void *ptr, size_t size, void *owner)
 {
 	uintptr_t start = (uintptr_t)ptr;
 	if (!ptr || size == 0 || size > UINTPTR_MAX - start)
 		return KV_INVALID_PARAMS;
 	pthread_rwlock_wrlock(&buffers->lock);
-	int status = add_locked(buffers, start, size);
+	int status = add_locked(buffers, start, size, owner);
 	pthread_rwlock_unlock(&buffers->lock);
 	return status;
 }
@@ -84,17 +84,30 @@ int buffers_remove(struct buffers *buffers, const void *ptr, size_t *size)
 	return status;
 }
 
+/* The buffer that the whole range lies in, or NULL. The lock is held. */
+static const struct buffer_range *covering(const struct buffers *buffers, uintptr_t start, size_t size)
+{
+	size_t at = starts_up_to(buffers, start);
+	if (at == 0)
+		return NULL;
+	const struct buffer_range *range = &buffers->sorted[at - 1];
+	size_t inside = start - range->start;
+	return inside <= range->size && size <= range->size - inside ? range : NULL;
+}
+
 bool buffers_cover(struct buffers *buffers, const void *ptr, size_t size)
 {
-	uintptr_t start = (uintptr_t)ptr;
 	pthread_rwlock_rdlock(&buffers->lock);
-	size_t at = starts_up_to(buffers, start);
-	bool covered = false;
-	if (at > 0) {
-		const struct buffer_range *range = &buffers->sorted[at - 1];
-		size_t inside = start - range->start;
-		covered = inside <= range->size && size <= range->size - inside;
-	}
+	bool covered = covering(buffers, (uintptr_t)ptr, size);
 	pthread_rwlock_unlock(&buffers->lock);
 	return covered;
+}
+
+void *buffers_owner(struct buffers *buffers, const void *ptr, size_t size)
+{
+	pthread_rwlock_rdlock(&buffers->lock);
+	const struct buffer_range *range = covering(buffers, (uintptr_t)ptr, size);
+	void *owner = range ? range->owner : NULL;
+	pthread_rwlock_unlock(&buffers->lock);
+	return owner;
 }

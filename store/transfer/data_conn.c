@@ -31,6 +31,7 @@ struct data_conn {
 	struct kv_arena arena;
 	struct kvw_header header;
 	const struct kvm_data_req *request;
+	struct pinned_range *ranges; /* of the request */
 };
 
 static void complain(const struct data_conn *conn, const char *why)
@@ -136,16 +137,11 @@ static bool send_reply(struct data_conn *conn, struct sg *sg)
 	return false;
 }
 
-/* The pieces of memory that the request names, behind what *sg has. KV_INVALID_PARAMS: one is outside. */
-static int push_ranges(const struct kvm_data_req *request, const struct local_segment *segment, struct sg *sg)
+/* The pieces of memory that the request names, behind what *sg has. */
+static void push_ranges(const struct data_conn *conn, struct sg *sg)
 {
-	for (uint32_t i = 0; i < request->n_ranges; i++) {
-		void *at = segment_range(segment, request->ranges[i].offset, request->ranges[i].size);
-		if (!at)
-			return KV_INVALID_PARAMS;
-		sg_push(sg, at, request->ranges[i].size);
-	}
-	return KV_OK;
+	for (uint32_t i = 0; i < conn->request->n_ranges; i++)
+		sg_push(sg, conn->ranges[i].memory, conn->request->ranges[i].size);
 }
 
 /* The data of a write that was refused still comes; it is dropped without a copy. */
@@ -177,13 +173,12 @@ static bool refuse(struct data_conn *conn, int status, uint64_t total)
 	return start_reply(conn, &sg, 0, status, 0) && send_reply(conn, &sg);
 }
 
-static bool serve_read(struct data_conn *conn, const struct local_segment *segment, uint64_t total)
+static bool serve_read(struct data_conn *conn, uint64_t total)
 {
 	struct sg sg;
 	if (!start_reply(conn, &sg, conn->request->n_ranges, KV_OK, total))
 		return false;
-	if (push_ranges(conn->request, segment, &sg))
-		return refuse(conn, KV_INVALID_PARAMS, 0);
+	push_ranges(conn, &sg);
 	return send_reply(conn, &sg);
 }
 
@@ -210,13 +205,12 @@ static int receive_data(int fd, struct sg *data, uint64_t deadline_ns)
 	return KV_OK;
 }
 
-static bool serve_write(struct data_conn *conn, const struct local_segment *segment, uint64_t total)
+static bool serve_write(struct data_conn *conn, uint64_t total)
 {
 	struct sg reply, data = {.iov = kv_arena_alloc(&conn->arena, conn->request->n_ranges * sizeof(struct iovec))};
 	if (!data.iov)
 		return false;
-	if (push_ranges(conn->request, segment, &data))
-		return refuse(conn, KV_INVALID_PARAMS, total);
+	push_ranges(conn, &data);
 	if (receive_data(conn->fd, &data, kv_now_ns() + DATA_NS)) {
 		complain(conn, "the data of a write did not come");
 		return false;
@@ -231,12 +225,16 @@ static bool serve_request(struct data_conn *conn)
 		complain(conn, "sizes overflow");
 		return false;
 	}
-	struct local_segment *segment = segments_pin(conn->segments, conn->request->segment);
-	if (!segment)
-		return refuse(conn, KV_SEGMENT_NOT_FOUND, total);
-	bool go_on = conn->header.type == KVW_DATA_READ ? serve_read(conn, segment, total)
-	                                                : serve_write(conn, segment, total);
-	segments_unpin(conn->segments, segment);
+	uint32_t count = conn->request->n_ranges;
+	conn->ranges = kv_arena_alloc(&conn->arena, count * sizeof(*conn->ranges));
+	if (!conn->ranges)
+		return false;
+	int status = segments_pin_ranges(conn->segments, conn->request->segment, conn->request->ranges, count,
+	                                 conn->ranges);
+	if (status)
+		return refuse(conn, status, total);
+	bool go_on = conn->header.type == KVW_DATA_READ ? serve_read(conn, total) : serve_write(conn, total);
+	segments_unpin_ranges(conn->segments, conn->ranges, count);
 	return go_on;
 }
 

@@ -90,7 +90,7 @@ static int begin_connect(struct tcp_conn *conn, struct kv_str endpoint)
 	struct kv_hostport to;
 	int status = parse_endpoint(&to, endpoint);
 	if (status == KV_OK)
-		status = kv_connect_begin(&conn->connecting, &to);
+		status = kv_connect_begin(&conn->connecting, &to, conn->connect_until_ns);
 	if (status)
 		return connect_is_over(conn, status);
 	conn->fd = conn->connecting.fd;

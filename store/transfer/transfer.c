@@ -35,7 +35,7 @@ struct transfer_batch {
 	size_t n_jobs[N_TRANSPORTS];
 };
 
-/* Requests that one job takes: same transport, same segment, same direction. */
+/* Requests that one job takes: same transport, same segment of the same owner, same direction. */
 struct group {
 	size_t transport;
 	const struct transfer_target *target;
@@ -132,7 +132,7 @@ static void forget_memory(struct transfer *transfer, size_t n, void *ptr, size_t
 
 int transfer_register(struct transfer *transfer, void *ptr, size_t size)
 {
-	int status = buffers_add(&transfer->buffers, ptr, size);
+	int status = buffers_add(&transfer->buffers, ptr, size, NULL);
 	for (size_t i = 0; status == KV_OK && i < transfer->n_transports; i++) {
 		const struct open_transport *open = &transfer->transports[i];
 		if (!open->ops->register_memory)
@@ -158,6 +158,47 @@ int transfer_unregister(struct transfer *transfer, void *ptr)
 bool transfer_is_registered(struct transfer *transfer, const void *ptr, size_t size)
 {
 	return buffers_cover(&transfer->buffers, ptr, size);
+}
+
+int transfer_expose(struct transfer *transfer, void *ptr, size_t size)
+{
+	int status = transfer_register(transfer, ptr, size);
+	if (status)
+		return status;
+	status = segments_expose(&transfer->segments, ptr, size);
+	if (status)
+		transfer_unregister(transfer, ptr);
+	return status;
+}
+
+int transfer_conceal(struct transfer *transfer, void *ptr)
+{
+	int status = segments_conceal(&transfer->segments, ptr);
+	return status ? status : transfer_unregister(transfer, ptr);
+}
+
+struct transfer_hold {
+	size_t count;
+	struct pinned_range ranges[];
+};
+
+int transfer_hold(struct transfer *transfer, const struct kv_buf *pieces, size_t count, struct kv_arena *arena,
+                  struct transfer_hold **out)
+{
+	struct transfer_hold *hold = kv_arena_alloc(arena, sizeof(*hold) + count * sizeof(hold->ranges[0]));
+	struct kvm_range *ranges = kv_arena_alloc(arena, count * sizeof(*ranges));
+	if (!hold || !ranges)
+		return KV_INTERNAL_ERROR;
+	for (size_t i = 0; i < count; i++)
+		ranges[i] = (struct kvm_range){(uint64_t)(uintptr_t)pieces[i].ptr, pieces[i].len};
+	hold->count = count;
+	*out = hold;
+	return segments_pin_ranges(&transfer->segments, (struct kv_id){0}, ranges, count, hold->ranges);
+}
+
+void transfer_release(struct transfer *transfer, struct transfer_hold *hold)
+{
+	segments_unpin_ranges(&transfer->segments, hold->ranges, hold->count);
 }
 
 /* --- submit and wait ------------------------------------------------------------------------------------- */
@@ -194,6 +235,16 @@ static int check_request(struct transfer *transfer, const struct transfer_reques
 	return KV_OK;
 }
 
+/* The nil segment is another one with every owner. */
+static bool same_target(const struct transfer_target *a, const struct transfer_target *b)
+{
+	if (a == b)
+		return true;
+	uint32_t len = a->endpoint.len;
+	return kv_id_equal(a->segment, b->segment) && len == b->endpoint.len &&
+	       (len == 0 || memcmp(a->endpoint.ptr, b->endpoint.ptr, len) == 0);
+}
+
 /* Index of the request's group, which is made if need be. Neighbours mostly share one. */
 static uint32_t group_of(struct group *groups, uint32_t *n_groups, size_t transport,
                          const struct transfer_request *request)
@@ -201,8 +252,7 @@ static uint32_t group_of(struct group *groups, uint32_t *n_groups, size_t transp
 	for (uint32_t i = *n_groups; i-- > 0;) {
 		const struct group *group = &groups[i];
 		if (group->transport == transport && group->direction == request->direction &&
-		    (group->target == request->target ||
-		     kv_id_equal(group->target->segment, request->target->segment)))
+		    same_target(group->target, request->target))
 			return i;
 	}
 	groups[*n_groups] =

@@ -23,7 +23,8 @@ enum kv_transport_bit { KV_VIA_MEMCPY = 1, KV_VIA_SHM = 2, KV_VIA_TCP = 4, KV_VI
 struct transfer;
 struct transfer_batch;
 
-/* Where the far end of a request is. */
+/* Where the far end of a request is. The nil segment is the owner's address space: base 0, size UINT64_MAX, and of it
+ * only what the owner has exposed. */
 struct transfer_target {
 	struct kv_id segment;
 	struct kv_str endpoint; /* host:port of the owner */
@@ -80,6 +81,17 @@ uint8_t transfer_transports(const struct transfer *transfer);             /* bit
 int transfer_register(struct transfer *transfer, void *ptr, size_t size);
 int transfer_unregister(struct transfer *transfer, void *ptr);
 bool transfer_is_registered(struct transfer *transfer, const void *ptr, size_t size);
+
+/* Local buffers that peers may read and write by their addresses. Same results as transfer_register. */
+int transfer_expose(struct transfer *transfer, void *ptr, size_t size);
+/* Refuses transfers in it from now on, waits for those there are. */
+int transfer_conceal(struct transfer *transfer, void *ptr);
+/* Keeps exposed buffers from being concealed while the caller's own transfers are in them. *hold is the arena's. 0;
+ * KV_INVALID_PARAMS: a piece is not wholly inside one exposed buffer; KV_INTERNAL_ERROR without memory. */
+struct transfer_hold;
+int transfer_hold(struct transfer *transfer, const struct kv_buf *pieces, size_t count, struct kv_arena *arena,
+                  struct transfer_hold **hold);
+void transfer_release(struct transfer *transfer, struct transfer_hold *hold);
 
 /* Start count requests. Always takes all of them: what cannot start has its status at wait. The batch lives in the
  * arena; the same thread must wait for it. KV_INTERNAL_ERROR without memory: nothing was started. */

@@ -51,6 +51,11 @@ EXPECTED = {
                            r"^@us\[5 wait\]" + STATS]),
     "master.bt": ([], [r"^@ns\[batch_get_replica\]" + STATS, r"^@ns\[batch_put_start\]" + STATS]),
     "python.bt": ([], [r"^@us\[get, python\]" + STATS, r"^@us\[get, store\]" + STATS]),
+    "transfers.bt": ([], [r"^@us\[{recorder}, python3\S*\]:",
+                          r"^\[1K, 2K\) +[1-9]\d* \|@+", r"^\[2K, 4K\) +[1-9]\d* \|@+",
+                          r"^@kib\[{recorder}, python3\S*\]: count [1-9]\d*, average [12]\d{3}, total [1-9]\d*",
+                          *(rf"^@{kind}\[{{recorder}}, python3\S*\]: [1-9]\d*"
+                            for kind in ("failed_transfers", "failed_recvs", "expired_reqs"))]),
     "connections.bt": ([], [r"^pid {worker} python3\S*  connected in \d+ us", r"^@attempts\[{worker}, 0\]: [1-9]\d*"]),
 }
 
@@ -67,12 +72,17 @@ class BpftraceTest(unittest.TestCase):
         cls.master, address = cls.bench.kvmaster()
         owner = cls.bench.start([common.binary("store_rounds"), "owner", address, "64"])
         owner.answer(30)
-        worker = os.path.join(REPO, "tests", "bpf", "traced_worker.py")
-        cls.worker = cls.bench.start(["python3", worker, address],
-                                     env={"PYTHONPATH": os.path.join(BUILD, "python")})
-        cls.worker.wait_for("ready", 30, cls.worker.out)
+        cls.worker = cls.start_python("traced_worker.py", address)
+        cls.recorder = cls.start_python("traced_recorder.py")
         cls.env = dict(os.environ, KVPROBE_BUILD=BUILD,
                        LIB=os.path.realpath(os.path.join(BUILD, "lib", "libkvstore.so")))
+
+    @classmethod
+    def start_python(cls, name, *arguments):
+        worker = cls.bench.start(["python3", os.path.join(REPO, "tests", "bpf", name), *arguments],
+                                 env={"PYTHONPATH": os.path.join(BUILD, "python")})
+        worker.wait_for("ready", 30, worker.out)
+        return worker
 
     def run_traced(self, argv):
         """Run until it has printed for SECONDS, or has ended; then interrupt it, as a user does."""
@@ -103,8 +113,10 @@ class BpftraceTest(unittest.TestCase):
             time.sleep(0.05)
 
     def check(self, output, patterns):
+        pids = {"{worker}": self.worker.pid, "{recorder}": self.recorder.pid, "{master}": self.master.pid}
         for pattern in patterns:
-            pattern = pattern.replace("{worker}", str(self.worker.pid)).replace("{master}", str(self.master.pid))
+            for name, pid in pids.items():
+                pattern = pattern.replace(name, str(pid))
             self.assertRegex(output, re.compile(pattern, re.M))
 
     def test_every_script_is_tested(self):

@@ -17,8 +17,8 @@ LIMIT_S = 240
 MARK = "=== block "
 # Not run here: they would run this test, or are run by CI as they stand.
 NOT_RUN = {"./dev demo", "./dev test"}
-SCRATCH = ("kvprobe-worker.py", "kvprobe-slow.txt", "kvprobe-with-rights", "kvprobe-logs", "kvprobe-install",
-           "kvprobe-example", "kvprobe-example.c")
+SCRATCH = ("kvprobe-worker.py", "kvprobe-slow.txt", "kvprobe-pair.txt", "kvprobe-with-rights", "kvprobe-logs",
+           "kvprobe-install", "kvprobe-example", "kvprobe-example.c")
 SCRIPT = """set -eu
 trap 'status=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; exit $status' EXIT
 """
@@ -37,7 +37,7 @@ class ReadmeTest(unittest.TestCase):
         # A directory in which the README's paths are right, whatever build is tested.
         cls.place = tempfile.mkdtemp(prefix="kvprobe-readme-")
         cls.addClassCleanup(shutil.rmtree, cls.place)
-        for name in ("tools", "dev", "perf_points.def", "docs"):
+        for name in ("tools", "dev", "perf_points.def", "docs", "examples"):
             os.symlink(os.path.join(REPO, name), os.path.join(cls.place, name))
         os.symlink(BUILD, os.path.join(cls.place, "build"))
         cls.outputs, cls.status = cls.run_all()

@@ -34,15 +34,15 @@ static void buffers_are_disjoint(void **state)
 	char *base = (char *)0x100000;
 	size_t size;
 	buffers_init(&buffers);
-	assert_int_equal(buffers_add(&buffers, base, 100), 0);
-	assert_int_equal(buffers_add(&buffers, base + 200, 100), 0);
-	assert_int_equal(buffers_add(&buffers, base + 100, 100), 0);
-	assert_int_equal(buffers_add(&buffers, base + 299, 1), KV_INVALID_PARAMS);
-	assert_int_equal(buffers_add(&buffers, base - 1, 2), KV_INVALID_PARAMS);
-	assert_int_equal(buffers_add(&buffers, base - 1, 1000), KV_INVALID_PARAMS);
-	assert_int_equal(buffers_add(&buffers, NULL, 1), KV_INVALID_PARAMS);
-	assert_int_equal(buffers_add(&buffers, base, 0), KV_INVALID_PARAMS);
-	assert_int_equal(buffers_add(&buffers, base + 5000, SIZE_MAX), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, base, 100, NULL), 0);
+	assert_int_equal(buffers_add(&buffers, base + 200, 100, NULL), 0);
+	assert_int_equal(buffers_add(&buffers, base + 100, 100, NULL), 0);
+	assert_int_equal(buffers_add(&buffers, base + 299, 1, NULL), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, base - 1, 2, NULL), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, base - 1, 1000, NULL), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, NULL, 1, NULL), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, base, 0, NULL), KV_INVALID_PARAMS);
+	assert_int_equal(buffers_add(&buffers, base + 5000, SIZE_MAX, NULL), KV_INVALID_PARAMS);
 	assert_true(buffers_cover(&buffers, base, 100));
 	assert_true(buffers_cover(&buffers, base + 50, 50));
 	assert_true(buffers_cover(&buffers, base + 299, 1));
@@ -75,7 +75,7 @@ static void buffers_match_a_model(void **state)
 		for (size_t i = start; i < start + size && i < BYTES; i++)
 			taken |= owner[i];
 		if (rng_below(&rng, 2) && start + size <= BYTES) {
-			assert_int_equal(buffers_add(&buffers, (void *)(base + start), size),
+			assert_int_equal(buffers_add(&buffers, (void *)(base + start), size, NULL),
 			                 taken ? KV_INVALID_PARAMS : KV_OK);
 			for (size_t i = start; !taken && i < start + size; i++)
 				owner[i] = 1, start_of[i] = (uint16_t)start, size_of[i] = (uint16_t)size;
