@@ -175,7 +175,7 @@ static void add_rights(struct findings *findings, const struct findings_input *i
 	};
 	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++) {
 		bool there = has(input, wide[i].capability);
-		add(findings, there ? FINDING_OK : FINDING_WARN, wide[i].name, "", "%s: %s",
+		add(findings, there ? FINDING_OK : FINDING_WARN, wide[i].name, "", "%s; for %s",
 		    there ? "there" : "missing", wide[i].what);
 	}
 	/* one command gives them all: it stands below the last that is missing */
