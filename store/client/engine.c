@@ -14,7 +14,6 @@
 #define DEFAULT_HOST       "127.0.0.1"
 #define DEFAULT_TIMEOUT_MS 30000
 #define MAX_TIMEOUT_MS     3600000
-#define MERGE_BYTES        ((uint64_t)64 << 20) /* neighbours make a range of at most so much */
 
 struct kvengine {
 	struct transfer *transfer;
@@ -34,12 +33,11 @@ struct ranges {
 	uint64_t timeout_ms;
 };
 
-/* The same as the transfer layer takes it: neighbours that are contiguous on both sides are one piece. */
+/* The same as the transfer layer takes it. */
 struct pieces {
 	struct transfer_target target;
 	struct transfer_request *requests;
-	struct kv_buf *local;   /* of each request */
-	uint32_t *n_of_request; /* ranges that it is made of */
+	struct kv_buf *local; /* of each request */
 	size_t count;
 };
 
@@ -162,82 +160,58 @@ static int check_ranges(const struct ranges *ranges)
 	return KV_OK;
 }
 
-/* Whether range i goes on where the piece ends, here and at the peer, and leaves it of a handy size. */
-static bool continues(const struct ranges *ranges, size_t i, const struct transfer_request *request)
-{
-	const struct kv_buf *local = request->local.frag;
-	uintptr_t end = (uintptr_t)local->ptr + local->len;
-	return end == (uintptr_t)ranges->local[i] && request->offset + local->len == ranges->remote[i] &&
-	       local->len <= MERGE_BYTES && ranges->sizes[i] <= MERGE_BYTES - local->len;
-}
-
-static void join_neighbours(const struct ranges *ranges, struct pieces *pieces)
-{
-	for (size_t i = 0; i < ranges->count; i++) {
-		size_t at = pieces->count;
-		if (at && continues(ranges, i, &pieces->requests[at - 1])) {
-			pieces->local[at - 1].len += ranges->sizes[i];
-			pieces->n_of_request[at - 1]++;
-			continue;
-		}
-		pieces->local[at] = (struct kv_buf){ranges->local[i], ranges->sizes[i]};
-		pieces->n_of_request[at] = 1;
-		pieces->requests[at] = (struct transfer_request){.direction = ranges->direction,
-		                                                 .target = &pieces->target,
-		                                                 .offset = ranges->remote[i],
-		                                                 .local = {&pieces->local[at], 1},
-		                                                 .status = KV_TRANSFER_FAIL};
-		pieces->count++;
-	}
-}
-
+/* A request per range, even where neighbours are contiguous: the peer may have registered each for itself. */
 static int make_pieces(const struct ranges *ranges, struct kv_arena *arena, struct pieces *pieces)
 {
 	*pieces = (struct pieces){
 	        .target = {.endpoint = kv_str(ranges->session), .size = UINT64_MAX, .transports = KV_VIA_TCP},
 	        .requests = kv_arena_alloc(arena, ranges->count * sizeof(*pieces->requests)),
 	        .local = kv_arena_alloc(arena, ranges->count * sizeof(*pieces->local)),
-	        .n_of_request = kv_arena_alloc(arena, ranges->count * sizeof(*pieces->n_of_request)),
+	        .count = ranges->count,
 	};
-	if (!pieces->requests || !pieces->local || !pieces->n_of_request)
+	if (!pieces->requests || !pieces->local)
 		return KV_INTERNAL_ERROR;
-	join_neighbours(ranges, pieces);
+	for (size_t i = 0; i < ranges->count; i++) {
+		pieces->local[i] = (struct kv_buf){ranges->local[i], ranges->sizes[i]};
+		pieces->requests[i] = (struct transfer_request){.direction = ranges->direction,
+		                                                .target = &pieces->target,
+		                                                .offset = ranges->remote[i],
+		                                                .local = {&pieces->local[i], 1},
+		                                                .status = KV_TRANSFER_FAIL};
+	}
 	return KV_OK;
 }
 
 /* What the pieces came to, for the call's or a phase's probe; returns the first failure's code. */
 static int sum_up(struct perf_scope *perf, const struct pieces *pieces)
 {
-	uint64_t bytes = 0, n_keys = 0, n_failed = 0;
+	uint64_t bytes = 0, n_failed = 0;
 	int first = KV_OK;
 	for (size_t i = 0; i < pieces->count; i++) {
 		int status = pieces->requests[i].status;
-		n_keys += pieces->n_of_request[i];
-		if (status == KV_OK)
-			bytes += pieces->local[i].len;
-		else
-			n_failed += pieces->n_of_request[i];
+		bytes += status == KV_OK ? pieces->local[i].len : 0;
+		n_failed += status != KV_OK;
 		if (first == KV_OK)
 			first = status;
 	}
-	perf_set(perf, bytes, n_keys, n_failed, first);
+	perf_set(perf, bytes, pieces->count, n_failed, first);
 	return first;
 }
 
 /* KV_OK: it ran; each request has its status. */
-static int run_transfer(struct kvengine *engine, struct pieces *pieces, size_t n_ranges, uint64_t op_id,
-                        uint64_t deadline_ns, struct kv_arena *arena)
+static int run_transfer(struct kvengine *engine, struct pieces *pieces, uint64_t op_id, uint64_t deadline_ns,
+                        struct kv_arena *arena)
 {
 	struct transfer_batch *batch;
 	{
-		PERF_SCOPE(ENGINE_TRANSFER_SUBMIT, perf, op_id, n_ranges, 0);
+		PERF_SCOPE(ENGINE_TRANSFER_SUBMIT, perf, op_id, pieces->count, 0);
 		int status = transfer_submit(engine->transfer, pieces->requests, pieces->count, op_id, deadline_ns,
 		                             arena, &batch);
-		perf_result(&perf, 0, n_ranges, status);
+		perf_result(&perf, 0, pieces->count, status);
 		if (status)
 			return status;
 	}
-	PERF_SCOPE(ENGINE_TRANSFER_WAIT, perf, op_id, n_ranges, 0);
+	PERF_SCOPE(ENGINE_TRANSFER_WAIT, perf, op_id, pieces->count, 0);
 	transfer_wait(engine->transfer, batch, deadline_ns);
 	sum_up(&perf, pieces);
 	return KV_OK;
@@ -254,7 +228,7 @@ static int hold_and_run(struct kvengine *engine, const struct ranges *ranges, st
 	int status = transfer_hold(engine->transfer, pieces->local, pieces->count, arena, &hold);
 	if (status)
 		return status;
-	status = run_transfer(engine, pieces, ranges->count, op_id, deadline_ns, arena);
+	status = run_transfer(engine, pieces, op_id, deadline_ns, arena);
 	transfer_release(engine->transfer, hold);
 	return status;
 }

@@ -61,7 +61,7 @@ KVSTORE_API int kvengine_unregister(kvengine_t *engine, void *ptr);
 
 /* Copy count ranges: local[i] -> remote[i] at the peer (write), or the other way (read). All are in flight at once. 0
  * if all succeeded, else the first failure's code. count 0: 0. timeout_ms 0: the engine's. At most
- * KVENGINE_RANGES_MAX. A range lies in one registration; neighbours in memory here and there are moved as one. */
+ * KVENGINE_RANGES_MAX. Each range lies in one registration, here and there. */
 KVSTORE_API int kvengine_write(kvengine_t *engine, const char *session, void *const *local, const uint64_t *remote,
                                const size_t *sizes, size_t count, uint64_t timeout_ms);
 KVSTORE_API int kvengine_read(kvengine_t *engine, const char *session, void *const *local, const uint64_t *remote,
