@@ -193,10 +193,10 @@ __asm__(".pushsection .note.kvprobe,\"\",\"note\"\n"
 #endif
 __asm__(".pushsection .probes,\"aw\",\"progbits\"\n.balign " SEMAPHORE_PAGE "\n.popsection\n");
 
-#define SEMAPHORE_ASM(name)                                                                                          \
-	".globl kvstore_" #name "_semaphore\n.hidden kvstore_" #name "_semaphore\n"                                  \
-	".type kvstore_" #name "_semaphore, @object\n.size kvstore_" #name "_semaphore, 2\n"                         \
-	"kvstore_" #name "_semaphore: .2byte 0\n"
+#define SEMAPHORE_OF(symbol)                                                                                         \
+	".globl " symbol "\n.hidden " symbol "\n.type " symbol ", @object\n.size " symbol ", 2\n" symbol             \
+	": .2byte 0\n"
+#define SEMAPHORE_ASM(name) SEMAPHORE_OF("kvstore_" #name "_semaphore")
 
 #define DEFINE_KEY(NAME)                                                                                             \
 	__asm__(".pushsection .probes,\"aw\",\"progbits\"\n.balign 4\n"                                              \
@@ -324,5 +324,34 @@ COLD_FN void kvp_op_log(const void *block, uint64_t block_bytes, uint64_t op_id,
 	static uint32_t generation;
 	if (kvstore_op_log_semaphore && may_fire(&generation, (site_fn)site_op_log))
 		site_op_log((uint64_t)(uintptr_t)block, block_bytes, op_id, elapsed_ns, op, n_keys);
+}
+#endif
+
+/* --- the site on which kvprobe doctor tries itself: of another provider, so that no one takes the tool for a worker
+ * --- */
+#ifdef KVP_UNIT_SELF
+__asm__(".pushsection .probes,\"aw\",\"progbits\"\n.balign 2\n" SEMAPHORE_OF(
+        "kvprobe_self_test_semaphore") ".popsection\n");
+extern volatile unsigned short kvprobe_self_test_semaphore KVP_HIDDEN;
+
+static SITE_FN void site_self_test(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int64_t e, uint64_t f)
+{
+	register uint64_t elapsed_ns __asm__(REG0) = a;
+	register uint64_t bytes __asm__(REG1) = b;
+	register uint64_t n_keys __asm__(REG2) = c;
+	register uint64_t n_failed __asm__(REG3) = d;
+	register int64_t rc __asm__(REG4) = e;
+	register uint64_t op_id __asm__(REG5) = f;
+	STAP_PROBE6(kvprobe, self_test, elapsed_ns, bytes, n_keys, n_failed, rc, op_id);
+}
+
+KVP_HIDDEN bool kvp_self_test(uint64_t elapsed_ns, uint64_t bytes, uint64_t n_keys);
+COLD_FN bool kvp_self_test(uint64_t elapsed_ns, uint64_t bytes, uint64_t n_keys)
+{
+	static uint32_t generation;
+	if (!kvprobe_self_test_semaphore || !may_fire(&generation, (site_fn)site_self_test))
+		return false;
+	site_self_test(elapsed_ns, bytes, n_keys, 0, 0, 0);
+	return true;
 }
 #endif

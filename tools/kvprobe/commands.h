@@ -8,5 +8,6 @@ int cmd_log(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_xfer(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 #endif

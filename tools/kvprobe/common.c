@@ -8,8 +8,24 @@
 #include <time.h>
 
 int verbosity;
+static char *kept_text; /* of say_into */
+static size_t kept_size;
 
-static void say_v(const char *format, va_list args)
+void say_into(char *text, size_t size)
+{
+	kept_text = text;
+	kept_size = size;
+	if (text)
+		text[0] = '\0';
+}
+
+static void keep(const char *line)
+{
+	size_t length = strlen(kept_text);
+	snprintf(kept_text + length, kept_size - length, "%s%s", length ? "\n" : "", line);
+}
+
+static void say_v(bool may_keep, const char *format, va_list args)
 {
 	char line[2048];
 	int length = vsnprintf(line, sizeof(line), format, args);
@@ -18,6 +34,10 @@ static void say_v(const char *format, va_list args)
 	for (char *c = line; *c; c++) /* paths and names may hold what a terminal obeys */
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = '?';
+	if (kept_text && may_keep) {
+		keep(line);
+		return;
+	}
 	/* one write per message: two processes' messages do not mix */
 	fprintf(stderr, "kvprobe: %s\n", line);
 	fflush(stderr);
@@ -27,7 +47,7 @@ void say(const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	say_v(format, args);
+	say_v(true, format, args);
 	va_end(args);
 }
 
@@ -37,7 +57,7 @@ void say_more(const char *format, ...)
 		return;
 	va_list args;
 	va_start(args, format);
-	say_v(format, args);
+	say_v(false, format, args);
 	va_end(args);
 }
 

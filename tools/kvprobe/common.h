@@ -25,7 +25,9 @@ extern int verbosity;
 
 /* "kvprobe: message" on stderr. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same, only with -v. */
+/* From now on what say says goes into text, a line each, instead of to stderr; NULL: back to stderr. */
+void say_into(char *text, size_t size);
+/* On stderr, only with -v. */
 void say_more(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A decimal integer in [min, max], nothing around it. */

@@ -2,7 +2,6 @@
 #include "tools/kvprobe/diagnose.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,43 +14,6 @@
 #define OLDEST_MAJOR 5
 #define OLDEST_MINOR 15
 #define DESCRIPTORS  32
-
-/* A line of /proc/self/status as a number. */
-static uint64_t self_status(const char *field, int base)
-{
-	char line[256];
-	uint64_t value = 0;
-	FILE *file = fopen("/proc/self/status", "re");
-	if (!file)
-		return 0;
-	size_t length = strlen(field);
-	while (fgets(line, sizeof(line), file))
-		if (strncmp(line, field, length) == 0 && line[length] == ':')
-			value = strtoull(line + length + 1, NULL, base);
-	fclose(file);
-	return value;
-}
-
-bool have_capability(enum capability capability)
-{
-	return self_status("CapEff", 16) >> capability & 1;
-}
-
-/* The lockdown mode in force: the word in brackets. False: none, or not to be read. */
-static bool read_lockdown(char mode[32])
-{
-	char text[128] = "";
-	FILE *file = fopen("/sys/kernel/security/lockdown", "re");
-	if (!file)
-		return false;
-	bool read = fgets(text, sizeof(text), file) != NULL;
-	fclose(file);
-	char *open = read ? strchr(text, '[') : NULL, *close = open ? strchr(open, ']') : NULL;
-	if (!close)
-		return false;
-	snprintf(mode, 32, "%.*s", (int)(close - open - 1), open + 1);
-	return strcmp(mode, "none") != 0;
-}
 
 static bool kernel_too_old(char release[80])
 {
@@ -72,19 +34,24 @@ static bool short_of_descriptors(int error)
 	return error == EMFILE || (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS);
 }
 
-static void say_setcap(const char *capabilities)
+char *setcap_command(const char *capabilities)
 {
 	char path[PATH_MAX];
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	path[length > 0 ? length : 0] = '\0';
-	say("run it as root, or once: sudo setcap %s=ep %s", capabilities, length > 0 ? path : "kvprobe");
+	return format_text("sudo setcap %s=ep %s", capabilities, length > 0 ? path : "kvprobe");
 }
 
-#define ALL_CAPABILITIES "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search"
+static void say_setcap(const char *capabilities)
+{
+	char *command = setcap_command(capabilities);
+	say("run it as root, or once: %s", command);
+	free(command);
+}
 
 static int explain_permission(enum bpf_step step, const char *what, int error)
 {
-	char lockdown[32];
+	char lockdown[HOST_WORD_MAX];
 	bool admin = have_capability(CAPABILITY_SYS_ADMIN);
 	bool bpf = admin || have_capability(CAPABILITY_BPF), perfmon = admin || have_capability(CAPABILITY_PERFMON);
 	if (!bpf || !perfmon) {
@@ -95,8 +62,8 @@ static int explain_permission(enum bpf_step step, const char *what, int error)
 		    "and "
 		    "maps, CAP_PERFMON for programs that trace and for attaching them",
 		    what, strerror(error), missing);
-		say_setcap(ALL_CAPABILITIES);
-	} else if (read_lockdown(lockdown)) {
+		say_setcap(SETCAP_MULTI);
+	} else if (host_lockdown(lockdown) && strcmp(lockdown, "none") != 0) {
 		say("not permitted to %s (%s): the kernel is locked down (/sys/kernel/security/lockdown says %s); "
 		    "only a "
 		    "boot without lockdown=, or without Secure Boot, changes that. MC_LOG_ENABLE=on in the worker "
@@ -110,8 +77,8 @@ static int explain_permission(enum bpf_step step, const char *what, int error)
 		    "for "
 		    "those",
 		    what, strerror(error));
-		say_setcap("cap_sys_admin,cap_sys_ptrace,cap_dac_read_search");
-	} else if (self_status("Seccomp", 10) != 0) {
+		say_setcap(SETCAP_SINGLE);
+	} else if (host_self_status("Seccomp", 10) != 0) {
 		say("not permitted to %s (%s): a seccomp filter is in force for this process and seems to forbid it. "
 		    "In a "
 		    "container allow bpf and perf_event_open in its seccomp profile, or run kvprobe on the host",
@@ -138,7 +105,7 @@ int explain_failure(enum bpf_step step, int error)
 	if (error == EPERM || error == EACCES)
 		return explain_permission(step, what, error);
 	if (error == ENOSYS) {
-		if (self_status("Seccomp", 10) != 0)
+		if (host_self_status("Seccomp", 10) != 0)
 			say("cannot %s: the system call answers ENOSYS under a seccomp filter; in a container allow "
 			    "bpf and "
 			    "perf_event_open, or run kvprobe on the host",
@@ -167,7 +134,7 @@ int explain_failure(enum bpf_step step, int error)
 		say("cannot %s: no memory; fewer --workers or a smaller --ring-mb need less", what);
 		return EXIT_RUNTIME;
 	}
-	if (step == STEP_ATTACH_SINGLE && access("/sys/bus/event_source/devices/uprobe/type", F_OK) < 0) {
+	if (step == STEP_ATTACH_SINGLE && !host_has_uprobe_events()) {
 		if (access("/sys/kernel/tracing/uprobe_events", F_OK) < 0 &&
 		    access("/sys/kernel/debug/tracing/uprobe_events", F_OK) < 0)
 			say("cannot %s: no tracefs is mounted, and this kernel has no uprobe events without it. "

@@ -3,19 +3,14 @@
 #ifndef KVPROBE_DIAGNOSE_H
 #define KVPROBE_DIAGNOSE_H
 
-#include <stdbool.h>
+#include "tools/kvprobe/host_facts.h"
 
-enum capability {
-	CAPABILITY_DAC_READ_SEARCH = 2,
-	CAPABILITY_SYS_PTRACE = 19,
-	CAPABILITY_SYS_ADMIN = 21,
-	CAPABILITY_PERFMON = 38,
-	CAPABILITY_BPF = 39,
-	CAPABILITY_CHECKPOINT_RESTORE = 40,
-};
+/* What setcap gives where the kernel has uprobe_multi links, and where it has not. */
+#define SETCAP_MULTI  "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search"
+#define SETCAP_SINGLE "cap_sys_admin,cap_sys_ptrace,cap_dac_read_search"
 
-/* In our effective set? */
-bool have_capability(enum capability capability);
+/* The command that gives this very binary these capabilities; free it. */
+char *setcap_command(const char *capabilities);
 
 enum bpf_step {
 	STEP_LOAD,          /* maps and programs */

@@ -18,8 +18,9 @@
 #include "tools/kvprobe/diagnose.h"
 #include "tools/kvprobe/operands.h"
 
-#define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* its inode is fixed */
-#define PROVIDER              "kvstore"
+#define PROVIDER      "kvstore"
+#define SELF_PROVIDER "kvprobe"
+#define SELF_PROBE    "self_test"
 
 static int print_libbpf(enum libbpf_print_level level, const char *format, va_list args)
 {
@@ -74,8 +75,10 @@ static void configure(struct kernel_side *kernel)
 	if (stat("/proc/self/ns/pid", &pidns) == 0 && pidns.st_ino != INITIAL_PID_NAMESPACE) {
 		skeleton->rodata->pidns_dev = pidns.st_dev;
 		skeleton->rodata->pidns_ino = pidns.st_ino;
-		say("kvprobe runs inside a pid namespace: it counts the workers of this namespace only, not those of "
-		    "namespaces above or below");
+		if (!options->self_test)
+			say("kvprobe runs inside a pid namespace: it counts the workers of this namespace only, not "
+			    "those of "
+			    "namespaces above or below");
 	}
 	bpf_map__set_max_entries(skeleton->maps.workers, options->workers);
 	bpf_map__set_max_entries(skeleton->maps.slots, options->workers * 2);
@@ -212,12 +215,26 @@ static bool add_site(struct kernel_side *kernel, const struct target_file *file,
 	return true;
 }
 
+/* The one probe of our own binary. */
+static bool collect_self(struct kernel_side *kernel, const struct target_file *file, struct site_list *done,
+                         const char **fallback)
+{
+	for (size_t i = 0; i < file->elf.n_notes; i++) {
+		const struct probe_note *note = &file->elf.notes[i];
+		if (strcmp(note->provider, SELF_PROVIDER) == 0 && strcmp(note->name, SELF_PROBE) == 0)
+			return add_site(kernel, file, note, done, PROBE_DONE, 0, fallback);
+	}
+	return true;
+}
+
 /* Sort the file's notes into the two programs' lists. False: the form asked for is not possible. */
 static bool collect_sites(struct kernel_side *kernel, const struct target_file *file, struct site_list *done,
                           struct site_list *log, const char **fallback)
 {
 	const struct kernel_options *options = &kernel->options;
 	size_t unknown = 0;
+	if (options->self_test)
+		return collect_self(kernel, file, done, fallback);
 	for (size_t i = 0; i < file->elf.n_notes; i++) {
 		const struct probe_note *note = &file->elf.notes[i];
 		if (strcmp(note->provider, PROVIDER) != 0)
@@ -381,12 +398,24 @@ struct kvp_totals kernel_side_totals(const struct kernel_side *kernel)
 	return kernel->skeleton ? kernel->skeleton->bss->totals : (struct kvp_totals){0};
 }
 
-static uint64_t missed_by(const struct bpf_program *program)
+static struct bpf_prog_info info_of(const struct bpf_program *program)
 {
 	struct bpf_prog_info info = {0};
 	uint32_t size = sizeof(info);
 	int fd = bpf_program__fd(program);
-	return fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &size) == 0 ? info.recursion_misses : 0;
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size) != 0)
+		info = (struct bpf_prog_info){0};
+	return info;
+}
+
+static uint64_t missed_by(const struct bpf_program *program)
+{
+	return info_of(program).recursion_misses;
+}
+
+bool kernel_side_jited(const struct kernel_side *kernel)
+{
+	return info_of(first_program(kernel)).jited_prog_len > 0;
 }
 
 uint64_t kernel_side_missed(const struct kernel_side *kernel)

@@ -23,6 +23,7 @@ struct kernel_options {
 	enum attach_form form; /* FORM_AUTO: the one that this kernel optimises, where it is safe */
 	bool single;           /* a perf event per site even where the kernel has multi links */
 	const bool *wanted;    /* per key; NULL: all */
+	bool self_test;        /* instead of the keys, kvprobe's own probe, counted as key 0 */
 };
 
 struct kernel_side {
@@ -58,6 +59,8 @@ void kernel_side_retire(struct kernel_side *kernel, uint32_t slot);
 struct kvp_totals kernel_side_totals(const struct kernel_side *kernel);
 /* Hits that the kernel did not run a program for, because one was running. */
 uint64_t kernel_side_missed(const struct kernel_side *kernel);
+/* Was the program compiled to machine code? False: it is interpreted, or the kernel does not say. */
+bool kernel_side_jited(const struct kernel_side *kernel);
 int kernel_side_ring_fd(const struct kernel_side *kernel);
 /* "nop5", "int3", "mixed"; "none" before the first attach. */
 const char *kernel_side_form(const struct kernel_side *kernel);

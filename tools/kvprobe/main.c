@@ -20,6 +20,7 @@ static const struct {
         {"stat", cmd_stat, "calls, failures, bytes and durations per worker and key, counted in the kernel"},
         {"xfer", cmd_xfer, "the line 'KV Transfer metrics: ...' of running workers, and of all together"},
         {"check", cmd_check, "do the probes of a binary stand as the list of keys says?"},
+        {"doctor", cmd_doctor, "can this user trace on this host, and if not, what is missing?"},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -267,6 +267,8 @@ int session_open(struct session *session, struct session_options *options, struc
 		catch_signals();
 		code = attach_new_files(session);
 	}
+	if (code == EXIT_NO_RIGHT)
+		say("kvprobe doctor says more about what this user can do on this host");
 	if (code != EXIT_DONE)
 		return code;
 	if (session->failure && session->attached_files == 0)
