@@ -48,9 +48,13 @@ int stats_column(PyObject *data, enum stats_column column, PyObject **out)
 		PyErr_SetString(PyExc_TypeError, "data is not a dict of lists");
 		return -1;
 	}
+	/* Held: comparing the keys may run code that takes the data away from the object. */
+	Py_INCREF(data);
 	*out = PyDict_GetItemWithError(data, stats_names[column]);
 	Py_XINCREF(*out);
-	return !*out && PyErr_Occurred() ? -1 : 0;
+	int result = !*out && PyErr_Occurred() ? -1 : 0;
+	Py_DECREF(data);
+	return result;
 }
 
 Py_ssize_t stats_column_size(PyObject *data, enum stats_column column)

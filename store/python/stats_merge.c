@@ -17,10 +17,15 @@ static int append_snapshot(struct stats_object *stats, const struct xfer_snapsho
 {
 	PyObject *lists[COLUMNS];
 	PyObject *data = stats_need_data(stats);
-	if (!data || stats_hold(data, lists) != 0)
+	if (!data)
 		return -1;
-	int result = stats_append(lists, stats->row_limit, from, &stats->spill);
-	stats_release(lists);
+	Py_INCREF(data);
+	int result = stats_hold(data, lists);
+	if (result == 0) {
+		result = stats_append(lists, stats->row_limit, from, &stats->spill);
+		stats_release(lists);
+	}
+	Py_DECREF(data);
 	return result;
 }
 

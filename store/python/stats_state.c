@@ -209,6 +209,15 @@ static int get_failures(PyObject *dict, uint64_t failures[XFER_FAILURES])
 	return result;
 }
 
+static int get_spill(PyObject *dict, struct xfer_snapshot *spill)
+{
+	if (get_failures(dict, spill->failures) != 0)
+		return -1;
+	if (!PyDict_GetItemString(dict, "ns_counts"))
+		return 0;
+	return stats_need_sketch(spill) == 0 ? get_sketch(dict, spill->overflow) : -1;
+}
+
 int stats_spill_from_dict(PyObject *dict, struct xfer_snapshot *spill)
 {
 	*spill = (struct xfer_snapshot){0};
@@ -216,12 +225,9 @@ int stats_spill_from_dict(PyObject *dict, struct xfer_snapshot *spill)
 		PyErr_SetString(PyExc_TypeError, "'overflow' is not a dict");
 		return -1;
 	}
-	int result = get_failures(dict, spill->failures);
-	if (result == 0 && PyDict_GetItemString(dict, "ns_counts")) {
-		result = stats_need_sketch(spill);
-		if (result == 0)
-			result = get_sketch(dict, spill->overflow);
-	}
+	PyObject *copy = PyDict_Copy(dict); /* which nobody changes while its keys are compared */
+	int result = copy ? get_spill(copy, spill) : -1;
+	Py_XDECREF(copy);
 	if (result != 0)
 		xfer_snapshot_free(spill);
 	return result;
@@ -351,7 +357,12 @@ PyObject *stats_setstate(PyObject *self, PyObject *state)
 		PyErr_SetString(PyExc_TypeError, "__setstate__(): the state must be a dict");
 		return NULL;
 	}
-	if (set_own((struct stats_object *)self, state) != 0 || set_attributes(self, state) != 0)
+	PyObject *copy = PyDict_Copy(state); /* which nobody changes while its keys are compared */
+	int result = copy ? set_own((struct stats_object *)self, copy) : -1;
+	if (result == 0)
+		result = set_attributes(self, copy);
+	Py_XDECREF(copy);
+	if (result != 0)
 		return NULL;
 	Py_RETURN_NONE;
 }

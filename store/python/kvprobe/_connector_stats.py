@@ -69,6 +69,10 @@ class MooncakeStoreConnectorStats(KVConnectorStats):
         """No operation is recorded."""
         return not self.data
 
+    def to_dict(self):
+        """What is sent to the process that logs."""
+        return self.data
+
     def aggregate(self, other):
         """Add another object's records; returns self."""
         if not other.is_empty():
