@@ -28,7 +28,7 @@
 
 /* LEAD: how far a writer may be ahead of what was looked at. On few CPUs the looking would otherwise fall ever
  * further behind, until the limit is passed. */
-enum { WRITERS = 8, FAILURE_EVERY = 1000, LEAD = 50000 };
+enum { WRITERS = 8, FAILURE_EVERY = 1000, LEAD = 5000 };
 #define WRITER_SHIFT 40
 
 struct world {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What recording a KV transfer costs: in C on 1, 2, 4 and 8 threads, from Python, and in pure Python.
 
-All phases take turns, round after round, and each figure is the median of its rounds. The C figures are CPU time per
-record, snapshots included; from Python the calls are a connector's, by keyword, with a snapshot after each batch that
-is not in the time.
+Each figure is the median of several rounds. The C figures are CPU time per record, snapshots included; from Python
+the calls are a connector's, by keyword, with a snapshot after each batch that is not in the time, and the two classes
+take turns batch by batch.
 """
 
 import os
@@ -74,18 +74,25 @@ def ns_per_c_record(loop, threads):
     return float(answer.group(1))
 
 
-def ns_per_py_record(stats):
-    connector = Connector(stats)
+def time_batch(connector):
+    """The nanoseconds of a batch of records; the snapshot after it shows that they were kept."""
     src_ptrs = list(range(16))
-    elapsed = 0
+    start = time.perf_counter_ns()
+    connector.record_batch(0.00125, 1 << 20, src_ptrs)
+    elapsed = time.perf_counter_ns() - start
+    seen = connector.xfer_stats.clone_and_reset().num_successful_transfers
+    if seen != BATCH:
+        raise BenchError(f"{type(connector.xfer_stats).__name__} kept {seen} of {BATCH} records")
+    return elapsed
+
+
+def ns_per_py_record(connectors):
+    """Of each, batch by batch in turns: what else the machine does meets all of them alike."""
+    elapsed = [0] * len(connectors)
     for _ in range(PY_RECORDS // BATCH):
-        start = time.perf_counter_ns()
-        connector.record_batch(0.00125, 1 << 20, src_ptrs)
-        elapsed += time.perf_counter_ns() - start
-        seen = stats.clone_and_reset().num_successful_transfers
-        if seen != BATCH:
-            raise BenchError(f"{type(stats).__name__} kept {seen} of {BATCH} records")
-    return elapsed / PY_RECORDS
+        for i, connector in enumerate(connectors):
+            elapsed[i] += time_batch(connector)
+    return [ns / PY_RECORDS for ns in elapsed]
 
 
 def kvprobe_stats():
@@ -97,21 +104,22 @@ def kvprobe_stats():
     return MooncakeKVConnectorStats()
 
 
+def measure_round(loop, connectors):
+    costs = {f"c_{n}": ns_per_c_record(loop, n) for n in THREADS}
+    costs["py"], costs["pure_python"] = ns_per_py_record(connectors)
+    return costs
+
+
 def bench_stats(bench):
     loop = bench.start([binary("stats_loop")])
-    ours, pure = kvprobe_stats(), PurePythonStats()
-    phases = {f"c_{n}": lambda n=n: ns_per_c_record(loop, n) for n in THREADS}
-    phases["py"] = lambda: ns_per_py_record(ours)
-    phases["pure_python"] = lambda: ns_per_py_record(pure)
-    for phase in phases.values():  # warm up
-        phase()
-    samples = {name: [] for name in phases}
+    connectors = [Connector(kvprobe_stats()), Connector(PurePythonStats())]
+    measure_round(loop, connectors)  # warm up
+    rounds = []
     for number in range(bench.arguments.rounds):
-        for name, phase in phases.items():
-            samples[name].append(phase())
+        rounds.append(measure_round(loop, connectors))
         say(f"round {number + 1} of {bench.arguments.rounds}: "
-            + " ".join(f"{name}={values[-1]:.1f}" for name, values in samples.items()))
-    medians = {name: round(median(values), 2) for name, values in samples.items()}
+            + " ".join(f"{name}={value:.1f}" for name, value in rounds[-1].items()))
+    medians = {name: round(median([costs[name] for costs in rounds]), 2) for name in rounds[0]}
     figures = {
         "c_record_ns": {str(n): medians[f"c_{n}"] for n in THREADS},
         "py_record_ns": medians["py"],
