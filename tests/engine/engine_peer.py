@@ -26,14 +26,23 @@ class Peer:
         rc = self.engine.register_memory(buffer.ptr, size)
         return buffer.ptr if rc == 0 else rc
 
+    def take_back(self):
+        """No transfer is in the memory any more; to a sanitizer this is what orders those that were before us."""
+        for buffer in self.buffers:
+            if self.engine.unregister_memory(buffer.ptr) == 0:
+                self.engine.register_memory(buffer.ptr, buffer.size)
+
     def patterns(self, ranges):
+        self.take_back()
         for at, size, seed in ranges:
             ctypes.memmove(at, pattern(seed, size), size)
 
     def wrong_patterns(self, ranges):
+        self.take_back()
         return [[at, size, seed] for at, size, seed in ranges if ctypes.string_at(at, size) != pattern(seed, size)]
 
     def not_only(self, fill, ranges):
+        self.take_back()
         return [[at, size] for at, size in ranges if ctypes.string_at(at, size) != bytes([fill]) * size]
 
 
