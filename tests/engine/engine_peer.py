@@ -6,6 +6,7 @@ and wrong_patterns(the same): write the bytes of support.pattern, and say which 
 not_only(fill, [[at, size]...]): which ranges have other bytes. Any other method is the engine's.
 """
 
+import contextlib
 import ctypes
 import json
 import sys
@@ -26,24 +27,28 @@ class Peer:
         rc = self.engine.register_memory(buffer.ptr, size)
         return buffer.ptr if rc == 0 else rc
 
-    def take_back(self):
-        """No transfer is in the memory any more; to a sanitizer this is what orders those that were before us."""
-        for buffer in self.buffers:
-            if self.engine.unregister_memory(buffer.ptr) == 0:
-                self.engine.register_memory(buffer.ptr, buffer.size)
+    @contextlib.contextmanager
+    def taken_back(self):
+        """The memory is ours meanwhile. To a sanitizer this is what puts us in an order with the transfers before and
+        after."""
+        taken = [buffer for buffer in self.buffers if self.engine.unregister_memory(buffer.ptr) == 0]
+        yield
+        for buffer in taken:
+            self.engine.register_memory(buffer.ptr, buffer.size)
 
     def patterns(self, ranges):
-        self.take_back()
-        for at, size, seed in ranges:
-            ctypes.memmove(at, pattern(seed, size), size)
+        with self.taken_back():
+            for at, size, seed in ranges:
+                ctypes.memmove(at, pattern(seed, size), size)
 
     def wrong_patterns(self, ranges):
-        self.take_back()
-        return [[at, size, seed] for at, size, seed in ranges if ctypes.string_at(at, size) != pattern(seed, size)]
+        with self.taken_back():
+            return [[at, size, seed] for at, size, seed in ranges
+                    if ctypes.string_at(at, size) != pattern(seed, size)]
 
     def not_only(self, fill, ranges):
-        self.take_back()
-        return [[at, size] for at, size in ranges if ctypes.string_at(at, size) != bytes([fill]) * size]
+        with self.taken_back():
+            return [[at, size] for at, size in ranges if ctypes.string_at(at, size) != bytes([fill]) * size]
 
 
 def main():
