@@ -11,7 +11,7 @@ uint64_t xfer_row_ns(const struct xfer_row *row)
 	double ns = row->duration_s * 1e9;
 	if (!(ns > 0))
 		return 0;
-	return ns < NS_MAX ? (uint64_t)llround(ns) : (uint64_t)NS_MAX;
+	return ns < NS_MAX ? (uint64_t)rint(ns) : (uint64_t)NS_MAX;
 }
 
 struct xfer_sketch *xfer_sketch_new(void)

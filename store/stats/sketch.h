@@ -16,7 +16,7 @@ struct xfer_sketch {
 	uint64_t ns[LOGLIN_BUCKETS]; /* a negative duration counts as 0 */
 };
 
-/* The duration of a row in whole nanoseconds, at least 0. */
+/* The duration of a row in whole nanoseconds, at least 0; a half goes to the even one, as Python rounds. */
 uint64_t xfer_row_ns(const struct xfer_row *row);
 
 /* An empty sketch, to be freed with free(). NULL without memory. */

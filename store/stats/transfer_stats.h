@@ -58,9 +58,9 @@ struct xfer_stats *xfer_stats_new(size_t row_limit);
 /* No other call may be running. NULL is allowed. */
 void xfer_stats_free(struct xfer_stats *stats);
 
-/* One transfer that succeeded. Fires XFER_WRITE or XFER_READ: elapsed_ns max(1, round(duration_s * 1e9)), bytes,
- * n_keys = descriptors, n_failed 0, rc 0. 0; KV_INVALID_PARAMS for a duration that is not finite or bytes below 0;
- * KV_INTERNAL_ERROR without memory. Nothing is recorded and nothing fires then. */
+/* One transfer that succeeded. Fires XFER_WRITE or XFER_READ: elapsed_ns max(1, round(duration_s * 1e9)) with
+ * halves to even, bytes, n_keys = descriptors, n_failed 0, rc 0. Returns 0; KV_INVALID_PARAMS for a duration that is
+ * not finite or bytes below 0; KV_INTERNAL_ERROR without memory. Nothing is recorded and nothing fires then. */
 int xfer_stats_record(struct xfer_stats *stats, enum xfer_direction direction, const struct xfer_row *row);
 /* One failure. Fires XFER_WRITE or XFER_READ (by direction), XFER_RECV_FAILED or XFER_REQ_EXPIRED with elapsed_ns 0,
  * bytes 0, n_keys 0, n_failed 1 and rc KV_TRANSFER_FAIL (-800), for an expired request KV_RPC_TIMEOUT (-901). */

@@ -264,6 +264,23 @@ static void sketch_is_within_its_error_at_every_magnitude(void **state)
 	}
 }
 
+static void durations_are_whole_nanoseconds_halves_to_even(void **state)
+{
+	static const struct {
+		double seconds;
+		uint64_t ns;
+	} cases[] = {{0.5e-9, 0},
+	             {1.5e-9, 2},
+	             {2.5e-9, 2},
+	             {3.5e-9, 4},
+	             {2.6e-9, 3},
+	             {-1, 0},
+	             {1e300, 9200000000000000000}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(xfer_row_ns(&(struct xfer_row){.duration_s = cases[i].seconds}), cases[i].ns);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -274,6 +291,7 @@ int main(void)
 	        cmocka_unit_test(limit_is_exact_for_many_writers),
 	        cmocka_unit_test(merges_across_the_limit_lose_nothing),
 	        cmocka_unit_test(sketch_is_within_its_error_at_every_magnitude),
+	        cmocka_unit_test(durations_are_whole_nanoseconds_halves_to_even),
 	};
 	return cmocka_run_group_tests_name("stats-limit", tests, NULL, NULL);
 }
