@@ -13,8 +13,9 @@
 
 #define NUMBER_MAX 48
 #define ASYMMETRY                                                                                                    \
-	" Only the sending side (role=producer) records successes; the receiving side (role=consumer) records "      \
-	"failures and time-outs."
+	" Only the side that moves the bytes records successes: the sending side (role=producer) where blocks are "  \
+	"pushed, the receiving side (role=consumer) where they are pulled; the other side records only failures "    \
+	"and time-outs."
 
 struct totals {
 	struct xfer_histograms histograms;
@@ -30,6 +31,7 @@ struct xfer_metrics {
 	char *labels;   /* escaped, without braces */
 };
 
+/* unit: NULL where the name does not end with one, which OpenMetrics demands. */
 struct family {
 	const char *name, *unit, *help;
 };
@@ -261,12 +263,12 @@ static void format_real(locale_t plain, double value, char text[NUMBER_MAX])
 
 static void format_integer(unsigned __int128 value, char text[NUMBER_MAX])
 {
-	const uint64_t half = 10000000000000000000u; /* 19 digits */
-	if (value < half)
+	const uint64_t ten_to_19 = 10000000000000000000u; /* the largest power of ten that fits */
+	if (value < ten_to_19)
 		snprintf(text, NUMBER_MAX, "%" PRIu64, (uint64_t)value);
 	else
-		snprintf(text, NUMBER_MAX, "%" PRIu64 "%019" PRIu64, (uint64_t)(value / half),
-		         (uint64_t)(value % half));
+		snprintf(text, NUMBER_MAX, "%" PRIu64 "%019" PRIu64, (uint64_t)(value / ten_to_19),
+		         (uint64_t)(value % ten_to_19));
 }
 
 static void write_all(const struct writer *writer, locale_t plain, const struct totals *totals)

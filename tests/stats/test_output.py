@@ -189,7 +189,7 @@ class TestPromMetrics(unittest.TestCase):
         })
         for metric in self.made.values():
             self.assertEqual(metric.labelnames, ["model_name", "engine", "role"])
-            self.assertIn("Only the sending side", metric.documentation)
+            self.assertIn("Only the side that moves the bytes", metric.documentation)
             self.assertEqual(set(metric.children), {("m", "0", "producer"), ("m", "1", "producer")})
 
     def test_the_same_words_as_the_text(self):

@@ -11,8 +11,9 @@
 #include "store/stats/prom_text.h"
 
 #define SIDES                                                                                                        \
-	" Only the sending side (role=producer) records successes; the receiving side (role=consumer) records "      \
-	"failures and time-outs.\n"
+	" Only the side that moves the bytes records successes: the sending side (role=producer) where blocks are "  \
+	"pushed, the receiving side (role=consumer) where they are pulled; the other side records only failures "    \
+	"and time-outs.\n"
 #define LABELS             "model_name=\"m\",engine=\"0\",role=\"producer\""
 #define TIME               "vllm:mooncake_xfer_time_seconds"
 #define BYTES              "vllm:mooncake_bytes_transferred"

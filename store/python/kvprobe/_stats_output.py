@@ -100,8 +100,8 @@ ROLES = {"kv_producer": "producer", "kv_consumer": "consumer", "kv_both": "both"
 
 # The words of the C side's text, so that one series has one HELP wherever it comes from.
 ASYMMETRY = (
-    " Only the sending side (role=producer) records successes; the receiving side (role=consumer) records failures and "
-    "time-outs."
+    " Only the side that moves the bytes records successes: the sending side (role=producer) where blocks are pushed, "
+    "the receiving side (role=consumer) where they are pulled; the other side records only failures and time-outs."
 )
 HISTOGRAMS = (
     ("transfer_duration", "vllm:mooncake_xfer_time_seconds", SECONDS_BUCKETS,
