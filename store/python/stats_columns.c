@@ -112,6 +112,13 @@ void stats_release(PyObject *lists[COLUMNS])
 		Py_CLEAR(lists[c]);
 }
 
+int stats_set_new(PyObject *dict, const char *key, PyObject *value)
+{
+	int result = value ? PyDict_SetItemString(dict, key, value) : -1;
+	Py_XDECREF(value);
+	return result;
+}
+
 /* --- beyond the limit ------------------------------------------------------------------------------- */
 
 int stats_need_sketch(struct xfer_snapshot *spill)
@@ -144,8 +151,7 @@ bool stats_spilled(const struct xfer_snapshot *spill)
 
 /* --- appending -------------------------------------------------------------------------------------- */
 
-/* How many of n more items the limit lets into a list. */
-static size_t kept_of(PyObject *list, size_t limit, size_t n)
+size_t stats_kept_of(PyObject *list, size_t limit, size_t n)
 {
 	size_t size = (size_t)PyList_Size(list);
 	size_t free_items = size < limit ? limit - size : 0;
@@ -195,14 +201,14 @@ static void cut_back(PyObject *lists[COLUMNS], const Py_ssize_t sizes[COLUMNS])
 int stats_append(PyObject *lists[COLUMNS], size_t row_limit, const struct xfer_snapshot *from,
                  struct xfer_snapshot *spill)
 {
-	size_t kept_rows = kept_of(lists[COLUMN_DURATION], row_limit, from->n_rows);
+	size_t kept_rows = stats_kept_of(lists[COLUMN_DURATION], row_limit, from->n_rows);
 	size_t kept[XFER_FAILURES];
 	Py_ssize_t sizes[COLUMNS];
 
 	for (int c = 0; c < COLUMNS; c++)
 		sizes[c] = PyList_Size(lists[c]);
 	for (int f = 0; f < XFER_FAILURES; f++)
-		kept[f] = kept_of(lists[COLUMN_FAILURES + f], row_limit, from->failures[f]);
+		kept[f] = stats_kept_of(lists[COLUMN_FAILURES + f], row_limit, from->failures[f]);
 	if ((kept_rows < from->n_rows || from->overflow) && stats_need_sketch(spill) != 0)
 		return -1;
 	if (append_items(lists, from->rows, kept_rows, kept) != 0) {

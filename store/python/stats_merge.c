@@ -37,11 +37,9 @@ static int add_core(struct stats_object *stats, struct stats_object *other)
 		return -1;
 	}
 	int result = 0;
-	if (xfer_snapshot_is_empty(&copy))
-		result = 0;
-	else if (stats->data)
+	if (stats->data && !xfer_snapshot_is_empty(&copy))
 		result = append_snapshot(stats, &copy);
-	else if (xfer_stats_add(stats->core, &copy) != 0) {
+	else if (!stats->data && xfer_stats_add(stats->core, &copy) != 0) {
 		PyErr_NoMemory();
 		result = -1;
 	}
@@ -134,9 +132,7 @@ static int find_extensions(PyObject *data, PyObject *items, struct merge *merge)
 
 static Py_ssize_t within_limit(const struct extension *extension, size_t limit)
 {
-	size_t n = (size_t)PyTuple_Size(extension->items), size = (size_t)PyList_Size(extension->list);
-	size_t free_items = size < limit ? limit - size : 0;
-	return (Py_ssize_t)(n < free_items ? n : free_items);
+	return (Py_ssize_t)stats_kept_of(extension->list, limit, (size_t)PyTuple_Size(extension->items));
 }
 
 /* The rows beyond the limit, all three columns of them; lists that do not belong to rows are kept whole. */

@@ -323,22 +323,26 @@ static PyObject *record_kv_expired_req(PyObject *self, PyObject *unused)
 
 /* --- how much there is ------------------------------------------------------------------------------ */
 
-/* -1 with an exception. */
-static long long successes(struct stats_object *stats)
+static int successes(struct stats_object *stats, uint64_t *out)
 {
-	if (!stats->data)
-		return (long long)xfer_stats_successes(stats->core);
+	if (!stats->data) {
+		*out = xfer_stats_successes(stats->core);
+		return 0;
+	}
 	if (stats_drain(stats) != 0 || !stats_need_data(stats))
 		return -1;
 	Py_ssize_t kept = stats_column_size(stats->data, COLUMN_DURATION);
-	return kept < 0 ? -1 : (long long)(kept + xfer_snapshot_successes(&stats->spill));
+	if (kept < 0)
+		return -1;
+	*out = (uint64_t)kept + xfer_snapshot_successes(&stats->spill);
+	return 0;
 }
 
 static PyObject *get_successes(PyObject *self, void *unused)
 {
 	(void)unused;
-	long long n = successes((struct stats_object *)self);
-	return n < 0 ? NULL : PyLong_FromLongLong(n);
+	uint64_t n;
+	return successes((struct stats_object *)self, &n) == 0 ? PyLong_FromUnsignedLongLong(n) : NULL;
 }
 
 /* 1, 0, or -1 with an exception. A success decides without a look at the failures. */
@@ -346,9 +350,11 @@ static int is_empty(struct stats_object *stats)
 {
 	if (!stats->data)
 		return xfer_stats_is_empty(stats->core);
-	long long n = successes(stats);
+	uint64_t n;
+	if (successes(stats, &n) != 0)
+		return -1;
 	if (n != 0)
-		return n < 0 ? -1 : 0;
+		return 0;
 	for (int c = COLUMN_FAILURES; c < COLUMNS; c++) {
 		PyObject *data = stats_need_data(stats);
 		Py_ssize_t size = data ? stats_column_size(data, c) : -1;
@@ -494,26 +500,18 @@ static PyObject *clone_and_reset(PyObject *self, PyObject *unused)
 
 /* --- reduce ------------------------------------------------------------------------------------------ */
 
-/* Takes the reference. */
-static int set_figure(PyObject *figures, const char *name, PyObject *value)
-{
-	int result = value ? PyDict_SetItemString(figures, name, value) : -1;
-	Py_XDECREF(value);
-	return result;
-}
-
 /* As Python rounds: correctly, half to even. Without a success the int 0. */
 static int set_rounded(PyObject *figures, const char *name, const struct xfer_reduced *reduced, double value,
                        int digits)
 {
-	return set_figure(figures, name,
-	                  reduced->successes ? PyObject_CallFunction(round_function, "di", value, digits)
-	                                     : PyLong_FromLong(0));
+	return stats_set_new(figures, name,
+	                     reduced->successes ? PyObject_CallFunction(round_function, "di", value, digits)
+	                                        : PyLong_FromLong(0));
 }
 
 static int set_figures(PyObject *figures, const struct xfer_reduced *r)
 {
-	if (set_figure(figures, "Num successful transfers", PyLong_FromUnsignedLongLong(r->successes)) != 0 ||
+	if (stats_set_new(figures, "Num successful transfers", PyLong_FromUnsignedLongLong(r->successes)) != 0 ||
 	    set_rounded(figures, "Avg xfer time (ms)", r, r->avg_ms, MS_DIGITS) != 0 ||
 	    set_rounded(figures, "P90 xfer time (ms)", r, r->p90_ms, MS_DIGITS) != 0 ||
 	    set_rounded(figures, "Avg MB per transfer", r, r->avg_mib, MS_DIGITS) != 0 ||
@@ -523,7 +521,7 @@ static int set_figures(PyObject *figures, const struct xfer_reduced *r)
 	static const char *const failure_names[XFER_FAILURES] = {"Num failed transfers", "Num failed recvs",
 	                                                         "Num KV expired reqs"};
 	for (int f = 0; f < XFER_FAILURES; f++)
-		if (set_figure(figures, failure_names[f], PyLong_FromUnsignedLongLong(r->failures[f])) != 0)
+		if (stats_set_new(figures, failure_names[f], PyLong_FromUnsignedLongLong(r->failures[f])) != 0)
 			return -1;
 	return 0;
 }

@@ -84,6 +84,11 @@ int stats_rows(PyObject *columns[ROW_COLUMNS], Py_ssize_t first, struct xfer_sna
 /* A dict of lists as a snapshot to be freed, all rows kept. Missing columns are empty. */
 int stats_snapshot_of_data(PyObject *data, struct xfer_snapshot *out);
 
+/* How many of n more items the limit lets into a list. */
+size_t stats_kept_of(PyObject *list, size_t limit, size_t n);
+/* dict[key] = value. Takes the reference; NULL with an exception is passed on. */
+int stats_set_new(PyObject *dict, const char *key, PyObject *value);
+
 /* The spill gets all that `from` has, rows as part of its sketch; fails only if it has to make the sketch. */
 int stats_spill(struct xfer_snapshot *spill, const struct xfer_snapshot *from);
 int stats_need_sketch(struct xfer_snapshot *spill);

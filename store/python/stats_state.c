@@ -2,8 +2,11 @@
 /* Pickling: the state is {"data": {six lists}}, with "overflow" and "row_limit" only where they say something. */
 #include "store/python/stats_py.h"
 
+#include <math.h>
+
 #include "store/stats/sketch.h"
 
+#define COUNT_MAX          ((uint64_t)1 << 53) /* beyond what can be recorded; thousands of them can be added up */
 #define TIME_BUCKETS       (XFER_TIME_BOUNDS + 1)
 #define BYTES_BUCKETS      (XFER_BYTES_BOUNDS + 1)
 #define DESCRIPTOR_BUCKETS (XFER_DESCRIPTOR_BOUNDS + 1)
@@ -50,25 +53,18 @@ static PyObject *list_of_buckets(const uint64_t *counts, uint32_t n)
 	return list;
 }
 
-/* Takes the reference. */
-static int set_new(PyObject *dict, const char *key, PyObject *value)
-{
-	int result = value ? PyDict_SetItemString(dict, key, value) : -1;
-	Py_XDECREF(value);
-	return result;
-}
-
 static int set_sketch(PyObject *dict, const struct xfer_sketch *sketch)
 {
 	const struct xfer_histograms *histograms = &sketch->histograms;
-	if (set_new(dict, "seconds", pair_of_seconds(sketch->sum_s)) != 0 ||
-	    set_new(dict, "bytes", pair_of_sum(sketch->sum_bytes)) != 0 ||
-	    set_new(dict, "descriptors", pair_of_sum(sketch->sum_descriptors)) != 0 ||
-	    set_new(dict, "ns_counts", list_of_counts(sketch->ns)) != 0 ||
-	    set_new(dict, "time_buckets", list_of_buckets(histograms->time, TIME_BUCKETS)) != 0 ||
-	    set_new(dict, "bytes_buckets", list_of_buckets(histograms->bytes, BYTES_BUCKETS)) != 0)
+	if (stats_set_new(dict, "seconds", pair_of_seconds(sketch->sum_s)) != 0 ||
+	    stats_set_new(dict, "bytes", pair_of_sum(sketch->sum_bytes)) != 0 ||
+	    stats_set_new(dict, "descriptors", pair_of_sum(sketch->sum_descriptors)) != 0 ||
+	    stats_set_new(dict, "ns_counts", list_of_counts(sketch->ns)) != 0 ||
+	    stats_set_new(dict, "time_buckets", list_of_buckets(histograms->time, TIME_BUCKETS)) != 0 ||
+	    stats_set_new(dict, "bytes_buckets", list_of_buckets(histograms->bytes, BYTES_BUCKETS)) != 0)
 		return -1;
-	return set_new(dict, "descriptors_buckets", list_of_buckets(histograms->descriptors, DESCRIPTOR_BUCKETS));
+	return stats_set_new(dict, "descriptors_buckets",
+	                     list_of_buckets(histograms->descriptors, DESCRIPTOR_BUCKETS));
 }
 
 PyObject *stats_spill_to_dict(const struct xfer_snapshot *spill)
@@ -77,8 +73,9 @@ PyObject *stats_spill_to_dict(const struct xfer_snapshot *spill)
 	unsigned long long failures[XFER_FAILURES];
 	for (int f = 0; f < XFER_FAILURES; f++)
 		failures[f] = spill->failures[f];
-	if (dict && (set_new(dict, "failures", Py_BuildValue("[KKK]", failures[0], failures[1], failures[2])) != 0 ||
-	             (spill->overflow && set_sketch(dict, spill->overflow) != 0)))
+	if (dict &&
+	    (stats_set_new(dict, "failures", Py_BuildValue("[KKK]", failures[0], failures[1], failures[2])) != 0 ||
+	     (spill->overflow && set_sketch(dict, spill->overflow) != 0)))
 		Py_CLEAR(dict);
 	return dict;
 }
@@ -130,8 +127,11 @@ static int get_seconds(PyObject *dict, long double *out)
 		return -1;
 	PyObject *high = PyTuple_GetItem(tuple, 0), *low = PyTuple_GetItem(tuple, 1);
 	int result = PyFloat_Check(high) && PyFloat_Check(low) ? 0 : bad_overflow("seconds");
-	if (result == 0)
+	if (result == 0) {
 		*out = (long double)PyFloat_AsDouble(high) + PyFloat_AsDouble(low);
+		if (!isfinite(*out))
+			result = bad_overflow("seconds");
+	}
 	Py_DECREF(tuple);
 	return result;
 }
@@ -153,9 +153,10 @@ static int add_count(PyObject *tuple, Py_ssize_t i, const char *key, uint64_t *c
 	uint64_t bucket, count;
 	if (item_u64(tuple, i, key, &bucket) != 0 || item_u64(tuple, i + 1, key, &count) != 0)
 		return -1;
-	if (bucket >= LOGLIN_BUCKETS || counts[bucket] || __builtin_add_overflow(*total, count, total))
+	if (bucket >= LOGLIN_BUCKETS || counts[bucket] || count > COUNT_MAX - *total)
 		return bad_overflow(key);
 	counts[bucket] = count;
+	*total += count;
 	return 0;
 }
 
@@ -168,6 +169,12 @@ static int get_counts(PyObject *dict, const char *key, uint64_t *counts, uint64_
 		result = add_count(tuple, i, key, counts, total);
 	Py_XDECREF(tuple);
 	return result;
+}
+
+/* More than so many rows can come to would wrap around where sums are added up. */
+static int check_sum(const char *key, unsigned __int128 sum, uint64_t rows, uint64_t most)
+{
+	return sum <= (unsigned __int128)rows * most ? 0 : bad_overflow(key);
 }
 
 /* n counts whose sum is `rows`. */
@@ -193,6 +200,8 @@ static int get_sketch(PyObject *dict, struct xfer_sketch *sketch)
 	if (get_seconds(dict, &sketch->sum_s) != 0 || get_sum(dict, "bytes", &sketch->sum_bytes) != 0 ||
 	    get_sum(dict, "descriptors", &sketch->sum_descriptors) != 0 ||
 	    get_counts(dict, "ns_counts", sketch->ns, &sketch->rows) != 0 ||
+	    check_sum("bytes", sketch->sum_bytes, sketch->rows, INT64_MAX) != 0 ||
+	    check_sum("descriptors", sketch->sum_descriptors, sketch->rows, UINT32_MAX) != 0 ||
 	    get_buckets(dict, "time_buckets", histograms->time, TIME_BUCKETS, sketch->rows) != 0 ||
 	    get_buckets(dict, "bytes_buckets", histograms->bytes, BYTES_BUCKETS, sketch->rows) != 0)
 		return -1;
@@ -203,8 +212,11 @@ static int get_failures(PyObject *dict, uint64_t failures[XFER_FAILURES])
 {
 	PyObject *tuple = tuple_of(dict, "failures", XFER_FAILURES);
 	int result = tuple ? 0 : -1;
-	for (int f = 0; f < XFER_FAILURES && result == 0; f++)
+	for (int f = 0; f < XFER_FAILURES && result == 0; f++) {
 		result = item_u64(tuple, f, "failures", &failures[f]);
+		if (result == 0 && failures[f] > COUNT_MAX)
+			result = bad_overflow("failures");
+	}
 	Py_XDECREF(tuple);
 	return result;
 }
@@ -290,11 +302,11 @@ static int fill_state(PyObject *self, PyObject *state)
 	struct xfer_snapshot spill = {0};
 	if (add_attributes(self, state) != 0)
 		return -1;
-	int result = set_new(state, "data", data_of(stats, &spill));
+	int result = stats_set_new(state, "data", data_of(stats, &spill));
 	if (result == 0 && stats_spilled(&spill))
-		result = set_new(state, "overflow", stats_spill_to_dict(&spill));
+		result = stats_set_new(state, "overflow", stats_spill_to_dict(&spill));
 	if (result == 0 && stats->row_limit != XFER_ROW_LIMIT)
-		result = set_new(state, "row_limit", PyLong_FromSize_t(stats->row_limit));
+		result = stats_set_new(state, "row_limit", PyLong_FromSize_t(stats->row_limit));
 	xfer_snapshot_free(&spill);
 	return result;
 }
