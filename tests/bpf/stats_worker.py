@@ -2,7 +2,7 @@
 """A Python worker for the tests of kvprobe xfer: it records rows that it is told into KV transfer stats and logs
 nothing by itself. One JSON command a line on stdin, one JSON answer a line on stdout:
 
-    {"record": [[kind, seconds, bytes, descriptors], ...], "threads": N}    how many; kinds as in rows.py
+    {"record": [[kind, seconds, bytes, descriptors], ...], "threads": N}    how many; kinds as in transfer_rows.py
     {"line": true}                  the line that its own logging would write of everything so far, and the figures
     end of input                    quit
 """
