@@ -286,6 +286,39 @@ class TestBadInput(unittest.TestCase):
             with self.subTest(counts=key), self.assertRaises(ValueError):
                 MooncakeKVConnectorStats().__setstate__(state)
 
+    def test_overflow_that_no_recording_can_reach(self):
+        good = stats_of(*[ROW] * 20, row_limit=4).__getstate__()
+        for key, value in (("seconds", [float("nan"), 0.0]), ("seconds", [float("inf"), 0.0]),
+                           ("failures", [(1 << 64) - 1] * 3), ("failures", [0, (1 << 53) + 1, 0]),
+                           ("bytes", [1 << 60, 0]), ("descriptors", [0, 16 << 32])):
+            state = copy.deepcopy(good)
+            state["overflow"][key] = value
+            with self.subTest(key=key, value=value), self.assertRaises(ValueError):
+                MooncakeKVConnectorStats().__setstate__(state)
+        for rows in (1 << 53) + 1, (1 << 63) - 1, (1 << 64) - 1:
+            with self.subTest(rows=rows), self.assertRaises(ValueError):
+                MooncakeKVConnectorStats().__setstate__(_with_rows(good, rows))
+
+    def test_more_successes_than_a_signed_count_holds(self):
+        state = _with_rows(stats_of(*[ROW] * 2, row_limit=1).__getstate__(), 1 << 53)
+        part, total = MooncakeKVConnectorStats(), MooncakeKVConnectorStats()
+        part.__setstate__(state)
+        for _ in range(1024):
+            total.aggregate(part)
+        self.assertEqual(total.num_successful_transfers, ((1 << 53) + 1) << 10)
+        self.assertFalse(total.is_empty())
+        self.assertEqual(total.reduce()["Num successful transfers"], ((1 << 53) + 1) << 10)
+
+
+def _with_rows(state, rows):
+    """The state, all of whose rows beyond the limit are alike, with another number of them."""
+    state = copy.deepcopy(state)
+    overflow = state["overflow"]
+    overflow["ns_counts"][1] = rows
+    for key in ("time_buckets", "bytes_buckets", "descriptors_buckets"):
+        overflow[key] = [rows if count else 0 for count in overflow[key]]
+    return state
+
 
 class TestRowLimit(unittest.TestCase):
     LIMIT, N = 100, 1000
