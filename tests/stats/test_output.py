@@ -10,6 +10,7 @@ import unittest
 from unittest import mock
 
 from support import MIB, ROW_KEYS, WAIT_S, run_threads, stats_of
+from kvprobe import _stats_output
 from kvprobe.stats import (
     KVConnectorLogging,
     MetricsServer,
@@ -366,6 +367,21 @@ class TestServer(unittest.TestCase):
                 pass
         else:
             self.fail("no request gets through after the others have gone")
+
+    def test_a_client_that_drips_is_ended(self):
+        with mock.patch.object(_stats_output, "REQUEST_SECONDS", 0.5), \
+                socket.create_connection(("127.0.0.1", self.port), WAIT_S) as connection:
+            connection.settimeout(0.05)  # between the bytes
+            for _ in range(WAIT_S * 20):
+                try:
+                    connection.send(b"G")
+                    if connection.recv(1) == b"":
+                        return
+                except TimeoutError:
+                    pass
+                except OSError:
+                    return
+        self.fail("a client that sends a byte now and then keeps its place")
 
     def test_close(self):
         self.server.close()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the stats go: the log line, metrics in vLLM's registry, /metrics over HTTP."""
 
+import contextlib
 import http.server
 import logging
 import os
+import socket
 import threading
 import time
 
@@ -222,7 +224,18 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, address, metrics):
         self.metrics = metrics
         self._free = threading.BoundedSemaphore(MAX_REQUESTS)
+        self._ends = {}  # request that is being served -> when it has to be over
+        self._ends_lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def service_actions(self):
+        """The handler's timeout starts anew with every byte: this one ends clients that drip, and those that hang."""
+        now = time.monotonic()
+        with self._ends_lock:
+            for request, end in self._ends.items():
+                if now >= end:
+                    with contextlib.suppress(OSError):
+                        request.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request, client_address):
         if not self._free.acquire(blocking=False):
@@ -240,6 +253,15 @@ class _Server(http.server.ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def finish_request(self, request, client_address):
+        with self._ends_lock:
+            self._ends[request] = time.monotonic() + REQUEST_SECONDS
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            with self._ends_lock:
+                del self._ends[request]
 
     def handle_error(self, request, client_address):
         logger.debug("/metrics: a request of %s failed", client_address, exc_info=True)
