@@ -12,7 +12,7 @@ static void read_settled(struct kvp_cell *out, const struct kvp_cell *cell)
 {
 	for (int i = 0; i < READ_TRIES; i++) {
 		*out = *cell;
-		__atomic_thread_fence(__ATOMIC_ACQUIRE); /* the comparison reads the cell afresh */
+		__asm__ volatile("" ::: "memory"); /* the comparison reads the cell afresh */
 		if (memcmp(out, cell, sizeof(*out)) == 0)
 			return;
 	}
