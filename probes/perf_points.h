@@ -156,7 +156,7 @@ KVP_INLINE void perf_end_none(struct perf_scope *scope)
 	((void)(bytes_offered), (struct perf_scope){.op_id = (op), .n_keys = (keys)})
 #define PERF_END(NAME, scope) perf_end_none(scope)
 #define PERF_RECORD(NAME, elapsed_ns, bytes, n_keys, n_failed, rc, op_id)                                            \
-	((void)(elapsed_ns), (void)(bytes), (void)(n_keys), (void)(n_failed), (void)(rc))
+	((void)(elapsed_ns), (void)(bytes), (void)(n_keys), (void)(n_failed), (void)(rc), (void)sizeof(op_id))
 KVP_INLINE bool perf_op_log_watched(void)
 {
 	return false;
