@@ -346,8 +346,12 @@ class Decode:
         try:
             digest = channel.ask({"type": "prefill", "request": request, "blocks": count,
                                   "expire_s": EXPIRE_S})["digest"]
-            answer = channel.ask({"type": "pull", "request": request, "session": self.session, "block_ids": blocks,
-                                  "kv_caches_base_addr": bases or self.cache.bases})
+            try:
+                answer = channel.ask({"type": "pull", "request": request, "session": self.session,
+                                      "block_ids": blocks, "kv_caches_base_addr": bases or self.cache.bases})
+            except (Failure, OSError):
+                self.stats.record_failed_recv()
+                raise
             if "error" in answer:
                 self.stats.record_failed_recv()
                 return False
