@@ -406,28 +406,43 @@ static __always_inline uint64_t wake_flag(void)
 		result = 1;                                                                                          \
 	} while (0)
 
+/* Send the next piece of what is left; returns its bytes, or 0 if it did not go. Not static: a global function is
+ * verified once, by itself. Verified anew in each round of the loop, it takes Linux 6.1 beyond what its verifier may
+ * look at. */
+__noinline int send_piece(struct send *send, uint64_t left)
+{
+	if (!send)
+		return 0;
+	uint64_t take = left < KVP_PIECE_HUGE ? left : KVP_PIECE_HUGE;
+	int ok = 0;
+	if (take <= KVP_PIECE_TINY)
+		SEND_PIECE(KVP_PIECE_TINY, send, take, ok);
+	else if (take <= KVP_PIECE_SMALL)
+		SEND_PIECE(KVP_PIECE_SMALL, send, take, ok);
+	else if (take <= KVP_PIECE_MEDIUM)
+		SEND_PIECE(KVP_PIECE_MEDIUM, send, take, ok);
+	else if (take <= KVP_PIECE_LARGE)
+		SEND_PIECE(KVP_PIECE_LARGE, send, take, ok);
+	else
+		SEND_PIECE(KVP_PIECE_HUGE, send, take, ok);
+	if (!ok)
+		return 0;
+	send->from += take;
+	send->head.offset += (uint32_t)take;
+	return (int)take;
+}
+
 static __always_inline int send_block(struct send *send, uint64_t left)
 {
-	int ok = 1;
-	for (int i = 0; i < KVP_MAX_PIECES && left > KVP_PIECE_HUGE; i++) {
-		SEND_PIECE(KVP_PIECE_HUGE, send, KVP_PIECE_HUGE, ok);
-		if (!ok)
+	for (int i = 0; i < KVP_MAX_PIECES; i++) {
+		uint32_t sent = (uint32_t)send_piece(send, left);
+		if (!sent)
 			return 0;
-		send->from += KVP_PIECE_HUGE;
-		send->head.offset += KVP_PIECE_HUGE;
-		left -= KVP_PIECE_HUGE;
+		if (sent >= left)
+			return 1;
+		left -= sent;
 	}
-	if (left <= KVP_PIECE_TINY)
-		SEND_PIECE(KVP_PIECE_TINY, send, left, ok);
-	else if (left <= KVP_PIECE_SMALL)
-		SEND_PIECE(KVP_PIECE_SMALL, send, left, ok);
-	else if (left <= KVP_PIECE_MEDIUM)
-		SEND_PIECE(KVP_PIECE_MEDIUM, send, left, ok);
-	else if (left <= KVP_PIECE_LARGE)
-		SEND_PIECE(KVP_PIECE_LARGE, send, left, ok);
-	else
-		SEND_PIECE(KVP_PIECE_HUGE, send, left, ok);
-	return ok;
+	return 0;
 }
 
 SEC("uprobe")
