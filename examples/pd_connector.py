@@ -30,7 +30,7 @@ import threading
 import time
 
 from kvprobe.stats import (KVConnectorLogging, MetricsServer, MooncakeConnector, MooncakeKVConnectorStats,
-                           TransferMetrics, get_kv_connector_stats)
+                           TransferMetrics, format_kv_transfer_metrics, get_kv_connector_stats)
 from mooncake.engine import TransferEngine
 
 EPILOG = """\
@@ -197,7 +197,7 @@ class Reporter:
         self.step()
         reduced = self.total.reduce()
         if self.log:
-            self.say("total KV Transfer metrics: " + ", ".join(f"{name}={value}" for name, value in reduced.items()))
+            self.say("total " + format_kv_transfer_metrics(reduced))
         return reduced
 
     def close(self):

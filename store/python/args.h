@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kvstore_status.h"
+
 /* The arguments of one call as METH_FASTCALL | METH_KEYWORDS passes them. */
 struct py_call {
 	PyObject *const *args;
@@ -36,6 +38,18 @@ struct py_signature {
 	        function, signature_names, sizeof(signature_names) / sizeof(*signature_names), n_required}
 /* A METH_FASTCALL | METH_KEYWORDS function as PyMethodDef has it. */
 #define PY_FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+/* (result) = (call) without the GIL, or KV_UNAVAILABLE_IN_CURRENT_STATUS where the object is of no use now. */
+#define PY_CALL_UNLESS(refused, result, call)                                                                        \
+	do {                                                                                                         \
+		if (refused) {                                                                                       \
+			(result) = KV_UNAVAILABLE_IN_CURRENT_STATUS;                                                 \
+		} else {                                                                                             \
+			Py_BEGIN_ALLOW_THREADS;                                                                      \
+			(result) = (call);                                                                           \
+			Py_END_ALLOW_THREADS;                                                                        \
+		}                                                                                                    \
+	} while (0)
 
 /* Where a value stands in the arguments, so that an error can name it: function(), name[i][j]. */
 struct py_where {

@@ -25,16 +25,7 @@ struct engine_object {
 #define ENGINE_CALL_ARGS ((struct py_call){args, nargs, kwnames})
 
 /* result = the engine's call without the GIL, unless there is no engine yet. */
-#define ENGINE_CALL(self, result, call)                                                                              \
-	do {                                                                                                         \
-		if ((self)->state != ENGINE_READY) {                                                                 \
-			(result) = KV_UNAVAILABLE_IN_CURRENT_STATUS;                                                 \
-		} else {                                                                                             \
-			Py_BEGIN_ALLOW_THREADS;                                                                      \
-			(result) = (call);                                                                           \
-			Py_END_ALLOW_THREADS;                                                                        \
-		}                                                                                                    \
-	} while (0)
+#define ENGINE_CALL(self, result, call) PY_CALL_UNLESS((self)->state != ENGINE_READY, result, call)
 
 /* --- life --------------------------------------------------------------------------------------------------- */
 

@@ -56,9 +56,9 @@ static PyObject *list_of_buckets(const uint64_t *counts, uint32_t n)
 static int set_sketch(PyObject *dict, const struct xfer_sketch *sketch)
 {
 	const struct xfer_histograms *histograms = &sketch->histograms;
-	if (stats_set_new(dict, "seconds", pair_of_seconds(sketch->sum_s)) != 0 ||
-	    stats_set_new(dict, "bytes", pair_of_sum(sketch->sum_bytes)) != 0 ||
-	    stats_set_new(dict, "descriptors", pair_of_sum(sketch->sum_descriptors)) != 0 ||
+	if (stats_set_new(dict, "seconds", pair_of_seconds(sketch->sums.seconds)) != 0 ||
+	    stats_set_new(dict, "bytes", pair_of_sum(sketch->sums.bytes)) != 0 ||
+	    stats_set_new(dict, "descriptors", pair_of_sum(sketch->sums.descriptors)) != 0 ||
 	    stats_set_new(dict, "ns_counts", list_of_counts(sketch->ns)) != 0 ||
 	    stats_set_new(dict, "time_buckets", list_of_buckets(histograms->time, TIME_BUCKETS)) != 0 ||
 	    stats_set_new(dict, "bytes_buckets", list_of_buckets(histograms->bytes, BYTES_BUCKETS)) != 0)
@@ -197,11 +197,11 @@ static int get_buckets(PyObject *dict, const char *key, uint64_t *counts, uint32
 static int get_sketch(PyObject *dict, struct xfer_sketch *sketch)
 {
 	struct xfer_histograms *histograms = &sketch->histograms;
-	if (get_seconds(dict, &sketch->sum_s) != 0 || get_sum(dict, "bytes", &sketch->sum_bytes) != 0 ||
-	    get_sum(dict, "descriptors", &sketch->sum_descriptors) != 0 ||
+	if (get_seconds(dict, &sketch->sums.seconds) != 0 || get_sum(dict, "bytes", &sketch->sums.bytes) != 0 ||
+	    get_sum(dict, "descriptors", &sketch->sums.descriptors) != 0 ||
 	    get_counts(dict, "ns_counts", sketch->ns, &sketch->rows) != 0 ||
-	    check_sum("bytes", sketch->sum_bytes, sketch->rows, INT64_MAX) != 0 ||
-	    check_sum("descriptors", sketch->sum_descriptors, sketch->rows, UINT32_MAX) != 0 ||
+	    check_sum("bytes", sketch->sums.bytes, sketch->rows, INT64_MAX) != 0 ||
+	    check_sum("descriptors", sketch->sums.descriptors, sketch->rows, UINT32_MAX) != 0 ||
 	    get_buckets(dict, "time_buckets", histograms->time, TIME_BUCKETS, sketch->rows) != 0 ||
 	    get_buckets(dict, "bytes_buckets", histograms->bytes, BYTES_BUCKETS, sketch->rows) != 0)
 		return -1;

@@ -23,16 +23,7 @@ struct store_object {
 bool store_is_parents(const struct store_object *store);
 
 /* result = the client's call without the GIL, unless the store is the parent's. */
-#define STORE_CALL(store, result, call)                                                                              \
-	do {                                                                                                         \
-		if (store_is_parents(store)) {                                                                       \
-			(result) = KV_UNAVAILABLE_IN_CURRENT_STATUS;                                                 \
-		} else {                                                                                             \
-			Py_BEGIN_ALLOW_THREADS;                                                                      \
-			(result) = (call);                                                                           \
-			Py_END_ALLOW_THREADS;                                                                        \
-		}                                                                                                    \
-	} while (0)
+#define STORE_CALL(store, result, call) PY_CALL_UNLESS(store_is_parents(store), result, call)
 
 /* For `return`: the call raises, and its key says so. */
 static inline PyObject *store_raised(struct perf_scope *perf)

@@ -19,8 +19,7 @@
 
 struct totals {
 	struct xfer_histograms histograms;
-	long double sum_s;
-	unsigned __int128 sum_bytes, sum_descriptors;
+	struct xfer_sums sums;
 	uint64_t failures[XFER_FAILURES];
 };
 
@@ -31,35 +30,22 @@ struct xfer_metrics {
 	char *labels;   /* escaped, without braces */
 };
 
-/* unit: NULL where the name does not end with one, which OpenMetrics demands. */
-struct family {
-	const char *name, *unit, *help;
-};
-
-static const struct family time_family = {
-        "vllm:mooncake_xfer_time_seconds",
-        "seconds",
-        "Duration of successful KV transfers in seconds." ASYMMETRY,
-};
-static const struct family bytes_family = {
-        "vllm:mooncake_bytes_transferred",
-        NULL,
-        "Bytes of each successful KV transfer." ASYMMETRY,
-};
-static const struct family descriptors_family = {
-        "vllm:mooncake_num_descriptors",
-        NULL,
-        "Descriptors (contiguous pieces of memory) of each successful KV transfer." ASYMMETRY,
-};
-static const struct family failure_families[XFER_FAILURES] = {
-        [XFER_FAILED_TRANSFER] = {"vllm:mooncake_num_failed_transfers", NULL,
-                                  "KV transfers that failed on the side that moves the data; they are in none of the "
-                                  "histograms." ASYMMETRY},
-        [XFER_FAILED_RECV] = {"vllm:mooncake_num_failed_recvs", NULL,
-                              "KV receives that failed, seen by the receiving side." ASYMMETRY},
-        [XFER_EXPIRED_REQ] = {"vllm:mooncake_num_kv_expired_reqs", NULL,
-                              "Requests whose KV blocks were given up because the transfer did not come about in "
-                              "time." ASYMMETRY},
+const struct xfer_family xfer_families[XFER_FAMILIES] = {
+        {"transfer_duration", "vllm:mooncake_xfer_time_seconds", "seconds",
+         "Duration of successful KV transfers in seconds." ASYMMETRY, xfer_time_bounds, XFER_TIME_BOUNDS},
+        {"bytes_transferred", "vllm:mooncake_bytes_transferred", NULL,
+         "Bytes of each successful KV transfer." ASYMMETRY, xfer_bytes_bounds, XFER_BYTES_BOUNDS},
+        {"num_descriptors", "vllm:mooncake_num_descriptors", NULL,
+         "Descriptors (contiguous pieces of memory) of each successful KV transfer." ASYMMETRY,
+         xfer_descriptor_bounds, XFER_DESCRIPTOR_BOUNDS},
+        {"num_failed_transfers", "vllm:mooncake_num_failed_transfers", NULL,
+         "KV transfers that failed on the side that moves the data; they are in none of the histograms." ASYMMETRY,
+         NULL, 0},
+        {"num_failed_recvs", "vllm:mooncake_num_failed_recvs", NULL,
+         "KV receives that failed, seen by the receiving side." ASYMMETRY, NULL, 0},
+        {"num_kv_expired_reqs", "vllm:mooncake_num_kv_expired_reqs", NULL,
+         "Requests whose KV blocks were given up because the transfer did not come about in time." ASYMMETRY, NULL,
+         0},
 };
 
 /* --- labels ------------------------------------------------------------------------------------------ */
@@ -166,9 +152,7 @@ void xfer_metrics_free(struct xfer_metrics *metrics)
 static void add_totals(struct totals *into, const struct totals *from)
 {
 	xfer_histograms_add(&into->histograms, &from->histograms);
-	into->sum_s += from->sum_s;
-	into->sum_bytes += from->sum_bytes;
-	into->sum_descriptors += from->sum_descriptors;
+	xfer_sums_add(&into->sums, &from->sums);
 	for (int i = 0; i < XFER_FAILURES; i++)
 		into->failures[i] += from->failures[i];
 }
@@ -179,16 +163,11 @@ static void total_up(struct totals *totals, const struct xfer_snapshot *snapshot
 	*totals = (struct totals){0};
 	if (overflow) {
 		totals->histograms = overflow->histograms;
-		totals->sum_s = overflow->sum_s;
-		totals->sum_bytes = overflow->sum_bytes;
-		totals->sum_descriptors = overflow->sum_descriptors;
+		totals->sums = overflow->sums;
 	}
 	for (size_t i = 0; i < snapshot->n_rows; i++) {
-		const struct xfer_row *row = &snapshot->rows[i];
-		xfer_histograms_push(&totals->histograms, row);
-		totals->sum_s += row->duration_s;
-		totals->sum_bytes += (uint64_t)row->bytes;
-		totals->sum_descriptors += row->descriptors;
+		xfer_histograms_push(&totals->histograms, &snapshot->rows[i]);
+		xfer_sums_push(&totals->sums, &snapshot->rows[i]);
 	}
 	memcpy(totals->failures, snapshot->failures, sizeof(totals->failures));
 }
@@ -212,7 +191,7 @@ struct writer {
 };
 
 /* suffix: what the samples' name has beyond the family's; it belongs to the described name in the older format. */
-static void write_header(const struct writer *writer, const struct family *family, const char *type,
+static void write_header(const struct writer *writer, const struct xfer_family *family, const char *type,
                          const char *suffix)
 {
 	if (writer->openmetrics)
@@ -223,27 +202,28 @@ static void write_header(const struct writer *writer, const struct family *famil
 		fprintf(writer->out, "# UNIT %s %s\n", family->name, family->unit);
 }
 
-static void write_counter(const struct writer *writer, const struct family *family, uint64_t value)
+static void write_counter(const struct writer *writer, const struct xfer_family *family, uint64_t value)
 {
 	write_header(writer, family, "counter", "_total");
 	fprintf(writer->out, "%s_total{%s} %" PRIu64 "\n", family->name, writer->labels, value);
 }
 
-static void write_bucket(const struct writer *writer, const struct family *family, const char *le, uint64_t count)
+static void write_bucket(const struct writer *writer, const struct xfer_family *family, const char *le,
+                         uint64_t count)
 {
 	fprintf(writer->out, "%s_bucket{%s,le=\"%s\"} %" PRIu64 "\n", family->name, writer->labels, le, count);
 }
 
-static void write_histogram(const struct writer *writer, const struct family *family, const struct xfer_bound *bounds,
-                            uint32_t n, const uint64_t *counts, const char *sum)
+static void write_histogram(const struct writer *writer, const struct xfer_family *family, const uint64_t *counts,
+                            const char *sum)
 {
 	uint64_t cumulative = 0;
 	write_header(writer, family, "histogram", "");
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < family->n_bounds; i++) {
 		cumulative += counts[i];
-		write_bucket(writer, family, bounds[i].le, cumulative);
+		write_bucket(writer, family, family->bounds[i].le, cumulative);
 	}
-	cumulative += counts[n];
+	cumulative += counts[family->n_bounds];
 	write_bucket(writer, family, "+Inf", cumulative);
 	fprintf(writer->out, "%s_sum{%s} %s\n", family->name, writer->labels, sum);
 	fprintf(writer->out, "%s_count{%s} %" PRIu64 "\n", family->name, writer->labels, cumulative);
@@ -276,15 +256,14 @@ static void write_all(const struct writer *writer, locale_t plain, const struct 
 	const struct xfer_histograms *histograms = &totals->histograms;
 	char sum[NUMBER_MAX];
 
-	format_real(plain, (double)totals->sum_s, sum);
-	write_histogram(writer, &time_family, xfer_time_bounds, XFER_TIME_BOUNDS, histograms->time, sum);
-	format_integer(totals->sum_bytes, sum);
-	write_histogram(writer, &bytes_family, xfer_bytes_bounds, XFER_BYTES_BOUNDS, histograms->bytes, sum);
-	format_integer(totals->sum_descriptors, sum);
-	write_histogram(writer, &descriptors_family, xfer_descriptor_bounds, XFER_DESCRIPTOR_BOUNDS,
-	                histograms->descriptors, sum);
+	format_real(plain, (double)totals->sums.seconds, sum);
+	write_histogram(writer, &xfer_families[0], histograms->time, sum);
+	format_integer(totals->sums.bytes, sum);
+	write_histogram(writer, &xfer_families[1], histograms->bytes, sum);
+	format_integer(totals->sums.descriptors, sum);
+	write_histogram(writer, &xfer_families[2], histograms->descriptors, sum);
 	for (int i = 0; i < XFER_FAILURES; i++)
-		write_counter(writer, &failure_families[i], totals->failures[i]);
+		write_counter(writer, &xfer_families[XFER_HISTOGRAMS + i], totals->failures[i]);
 	if (writer->openmetrics)
 		fputs("# EOF\n", writer->out);
 }

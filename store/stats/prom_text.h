@@ -10,7 +10,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "store/stats/histograms.h"
 #include "store/stats/transfer_stats.h"
+
+/* A metric: the column of the stats that it counts, and how it is exposed. One HELP and one set of buckets, whether
+ * the text here or a registry elsewhere exposes it. */
+struct xfer_family {
+	const char *column;
+	const char *name; /* without a counter's _total */
+	const char *unit; /* NULL where the name does not end with one, which OpenMetrics demands */
+	const char *help;
+	const struct xfer_bound *bounds; /* NULL: a counter */
+	uint32_t n_bounds;
+};
+
+#define XFER_HISTOGRAMS 3
+#define XFER_FAMILIES   (XFER_HISTOGRAMS + XFER_FAILURES)
+/* The histograms, then the counters in the order of enum xfer_failure. */
+extern const struct xfer_family xfer_families[XFER_FAMILIES];
 
 struct xfer_metrics; /* opaque, thread-safe */
 

@@ -14,6 +14,20 @@ uint64_t xfer_row_ns(const struct xfer_row *row)
 	return ns < NS_MAX ? (uint64_t)rint(ns) : (uint64_t)NS_MAX;
 }
 
+void xfer_sums_push(struct xfer_sums *sums, const struct xfer_row *row)
+{
+	sums->seconds += row->duration_s;
+	sums->bytes += (uint64_t)row->bytes;
+	sums->descriptors += row->descriptors;
+}
+
+void xfer_sums_add(struct xfer_sums *into, const struct xfer_sums *from)
+{
+	into->seconds += from->seconds;
+	into->bytes += from->bytes;
+	into->descriptors += from->descriptors;
+}
+
 struct xfer_sketch *xfer_sketch_new(void)
 {
 	return calloc(1, sizeof(struct xfer_sketch));
@@ -22,9 +36,7 @@ struct xfer_sketch *xfer_sketch_new(void)
 void xfer_sketch_push(struct xfer_sketch *sketch, const struct xfer_row *row)
 {
 	sketch->rows++;
-	sketch->sum_s += row->duration_s;
-	sketch->sum_bytes += (uint64_t)row->bytes;
-	sketch->sum_descriptors += row->descriptors;
+	xfer_sums_push(&sketch->sums, row);
 	xfer_histograms_push(&sketch->histograms, row);
 	sketch->ns[loglin_bucket(xfer_row_ns(row))]++;
 }
@@ -32,9 +44,7 @@ void xfer_sketch_push(struct xfer_sketch *sketch, const struct xfer_row *row)
 void xfer_sketch_add(struct xfer_sketch *into, const struct xfer_sketch *from)
 {
 	into->rows += from->rows;
-	into->sum_s += from->sum_s;
-	into->sum_bytes += from->sum_bytes;
-	into->sum_descriptors += from->sum_descriptors;
+	xfer_sums_add(&into->sums, &from->sums);
 	xfer_histograms_add(&into->histograms, &from->histograms);
 	for (uint32_t i = 0; i < LOGLIN_BUCKETS; i++)
 		into->ns[i] += from->ns[i];

@@ -8,16 +8,23 @@
 #include "store/stats/histograms.h"
 #include "store/stats/transfer_stats.h"
 
+struct xfer_sums {
+	long double seconds;
+	unsigned __int128 bytes, descriptors;
+};
+
 struct xfer_sketch {
 	uint64_t rows;
-	long double sum_s;
-	unsigned __int128 sum_bytes, sum_descriptors;
+	struct xfer_sums sums;
 	struct xfer_histograms histograms;
 	uint64_t ns[LOGLIN_BUCKETS]; /* a negative duration counts as 0 */
 };
 
 /* The duration of a row in whole nanoseconds, at least 0; a half goes to the even one, as Python rounds. */
 uint64_t xfer_row_ns(const struct xfer_row *row);
+
+void xfer_sums_push(struct xfer_sums *sums, const struct xfer_row *row);
+void xfer_sums_add(struct xfer_sums *into, const struct xfer_sums *from);
 
 /* An empty sketch, to be freed with free(). NULL without memory. */
 struct xfer_sketch *xfer_sketch_new(void);

@@ -176,24 +176,19 @@ static int sketched_p90(const struct xfer_snapshot *snapshot, double *p90_ms)
 int xfer_snapshot_reduce(const struct xfer_snapshot *snapshot, struct xfer_reduced *out)
 {
 	const struct xfer_sketch *overflow = snapshot->overflow;
-	long double sum_s = overflow ? overflow->sum_s : 0;
-	unsigned __int128 bytes = overflow ? overflow->sum_bytes : 0;
-	unsigned __int128 descriptors = overflow ? overflow->sum_descriptors : 0;
+	struct xfer_sums sums = overflow ? overflow->sums : (struct xfer_sums){0};
 
 	*out = (struct xfer_reduced){.successes = xfer_snapshot_successes(snapshot),
 	                             .approximate = overflow && overflow->rows};
 	memcpy(out->failures, snapshot->failures, sizeof(out->failures));
 	if (out->successes == 0)
 		return KV_OK;
-	for (size_t i = 0; i < snapshot->n_rows; i++) {
-		sum_s += snapshot->rows[i].duration_s;
-		bytes += (uint64_t)snapshot->rows[i].bytes;
-		descriptors += snapshot->rows[i].descriptors;
-	}
-	long double n = (long double)out->successes, mib = (long double)bytes / MIB;
-	out->avg_ms = (double)(sum_s / n * 1e3L);
+	for (size_t i = 0; i < snapshot->n_rows; i++)
+		xfer_sums_push(&sums, &snapshot->rows[i]);
+	long double n = (long double)out->successes, mib = (long double)sums.bytes / MIB;
+	out->avg_ms = (double)(sums.seconds / n * 1e3L);
 	out->avg_mib = (double)(mib / n);
-	out->mib_per_s = sum_s > 0 ? (double)(mib / sum_s) : 0;
-	out->avg_descriptors = (double)((long double)descriptors / n);
+	out->mib_per_s = sums.seconds > 0 ? (double)(mib / sums.seconds) : 0;
+	out->avg_descriptors = (double)((long double)sums.descriptors / n);
 	return out->approximate ? sketched_p90(snapshot, &out->p90_ms) : exact_p90(snapshot, &out->p90_ms);
 }

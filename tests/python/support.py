@@ -14,8 +14,9 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", HERE.parents[1] / "build")).resolve()
 PRESET = os.environ.get("KVPROBE_PRESET", "release")
-sys.path.insert(0, str(BUILD / "python"))
+sys.path[:0] = [str(BUILD / "python"), str(HERE.parent)]
 
+from concurrently import run_threads  # noqa: E402,F401
 from mooncake.store import MooncakeDistributedStore  # noqa: E402
 
 WAIT_S = 60
@@ -176,24 +177,3 @@ def run_python(code, timeout=WAIT_S, **environment):
     return subprocess.run(
         [sys.executable, "-c", code], env=env, timeout=timeout, capture_output=True, text=True, check=False
     )
-
-
-def run_threads(*functions):
-    """Run them at once, wait, and pass the first exception on."""
-    errors = []
-
-    def guarded(function):
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(f,), daemon=True) for f in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-        if thread.is_alive():
-            raise TimeoutError(f"a thread is still busy after {WAIT_S} s")
-    if errors:
-        raise errors[0]

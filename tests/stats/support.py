@@ -5,14 +5,14 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", HERE.parents[1] / "build")).resolve()
 PRESET = os.environ.get("KVPROBE_PRESET", "release")
 SCALE = float(os.environ.get("KV_TEST_SCALE", "1")) * (1.0 if PRESET == "release" else 0.2)
-sys.path.insert(0, str(BUILD / "python"))
+sys.path[:0] = [str(BUILD / "python"), str(HERE.parent)]
 
+from concurrently import run_threads  # noqa: E402,F401
 from kvprobe.stats import MooncakeKVConnectorStats  # noqa: E402
 
 WAIT_S = 60
@@ -58,24 +58,3 @@ def run_python(code, timeout=WAIT_S, path="", **environment):
     return subprocess.run(
         [sys.executable, "-c", code], env=env, timeout=timeout, capture_output=True, text=True, check=False
     )
-
-
-def run_threads(*functions, timeout=WAIT_S):
-    """Run them at once, wait, and pass the first exception on."""
-    errors = []
-
-    def guarded(function):
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(f,), daemon=True) for f in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout)
-        if thread.is_alive():
-            raise TimeoutError(f"a thread is still busy after {timeout} s")
-    if errors:
-        raise errors[0]

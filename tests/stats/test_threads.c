@@ -114,7 +114,7 @@ static void look_at(struct seen *seen, const struct xfer_snapshot *snapshot, boo
 		seen->failures[i] += snapshot->failures[i];
 	if (snapshot->overflow) {
 		seen->beyond += snapshot->overflow->rows;
-		seen->bytes_beyond += snapshot->overflow->sum_bytes;
+		seen->bytes_beyond += snapshot->overflow->sums.bytes;
 	}
 }
 

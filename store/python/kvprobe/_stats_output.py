@@ -10,6 +10,7 @@ import threading
 import time
 
 from kvprobe._connector_stats import get_kv_connector_class
+from kvprobe._stats import METRICS
 from kvprobe._vllm_bases import KVConnectorPromMetrics
 
 logger = logging.getLogger("kvprobe.stats")
@@ -33,6 +34,11 @@ def _positive(seconds):
     if not 0 < seconds < float("inf"):
         raise ValueError(f"an interval must be a number of seconds above 0, not {seconds!r}")
     return seconds
+
+
+def format_kv_transfer_metrics(figures):
+    """The log line of what reduce() returned."""
+    return "KV Transfer metrics: " + ", ".join(f"{name}={value}" for name, value in figures.items())
 
 
 class KVConnectorLogging:
@@ -78,8 +84,7 @@ class KVConnectorLogging:
             if accumulated is None or accumulated.is_empty():
                 return False
             self.transfer_stats_accumulator = None
-        figures = ", ".join(f"{name}={value}" for name, value in accumulated.reduce().items())
-        log_fn(f"KV Transfer metrics: {figures}")
+        log_fn(format_kv_transfer_metrics(accumulated.reduce()))
         return True
 
     def maybe_log(self, log_fn=logger.info):
@@ -94,31 +99,10 @@ class KVConnectorLogging:
 
 # --- metrics in vLLM's registry --------------------------------------------------------------------------------
 
-SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0)
-BYTES_BUCKETS = tuple(2**power for power in range(11, 34, 2))
-DESCRIPTORS_BUCKETS = (10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000)
-
 ROLES = {"kv_producer": "producer", "kv_consumer": "consumer", "kv_both": "both"}
 
-# The words of the C side's text, so that one series has one HELP wherever it comes from.
-ASYMMETRY = (
-    " Only the side that moves the bytes records successes: the sending side (role=producer) where blocks are pushed, "
-    "the receiving side (role=consumer) where they are pulled; the other side records only failures and time-outs."
-)
-HISTOGRAMS = (
-    ("transfer_duration", "vllm:mooncake_xfer_time_seconds", SECONDS_BUCKETS,
-     "Duration of successful KV transfers in seconds."),
-    ("bytes_transferred", "vllm:mooncake_bytes_transferred", BYTES_BUCKETS, "Bytes of each successful KV transfer."),
-    ("num_descriptors", "vllm:mooncake_num_descriptors", DESCRIPTORS_BUCKETS,
-     "Descriptors (contiguous pieces of memory) of each successful KV transfer."),
-)
-COUNTERS = (
-    ("num_failed_transfers", "vllm:mooncake_num_failed_transfers",
-     "KV transfers that failed on the side that moves the data; they are in none of the histograms."),
-    ("num_failed_recvs", "vllm:mooncake_num_failed_recvs", "KV receives that failed, seen by the receiving side."),
-    ("num_kv_expired_reqs", "vllm:mooncake_num_kv_expired_reqs",
-     "Requests whose KV blocks were given up because the transfer did not come about in time."),
-)
+HISTOGRAMS = [metric for metric in METRICS if metric[3]]
+COUNTERS = [metric for metric in METRICS if not metric[3]]
 
 
 class MooncakePromMetrics(KVConnectorPromMetrics):
@@ -136,13 +120,12 @@ class MooncakePromMetrics(KVConnectorPromMetrics):
             return {idx: metric.labels(*values, role) for idx, values in per_engine_labelvalues.items()}
 
         self._histograms = {
-            key: per_engine(make["Histogram"](name=name, documentation=text + ASYMMETRY, buckets=list(buckets),
-                                              labelnames=names))
-            for key, name, buckets, text in HISTOGRAMS
+            key: per_engine(make["Histogram"](name=name, documentation=text, buckets=bounds, labelnames=names))
+            for key, name, text, bounds in HISTOGRAMS
         }
         self._counters = {
-            key: per_engine(make["Counter"](name=name, documentation=text + ASYMMETRY, labelnames=names))
-            for key, name, text in COUNTERS
+            key: per_engine(make["Counter"](name=name, documentation=text, labelnames=names))
+            for key, name, text, _ in COUNTERS
         }
 
     def observe(self, transfer_stats_data, engine_idx=0):
@@ -158,7 +141,7 @@ class MooncakePromMetrics(KVConnectorPromMetrics):
             self._observe_overflow(transfer_stats_data["overflow"], engine_idx)
 
     def _observe_overflow(self, overflow, engine_idx):
-        for (key, _, _), count in zip(COUNTERS, overflow["failures"]):
+        for (key, *_), count in zip(COUNTERS, overflow["failures"]):
             self._counters[key][engine_idx].inc(count)
         if overflow.get("ns_counts") and not self._warned:
             self._warned = True

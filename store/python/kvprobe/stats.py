@@ -21,7 +21,13 @@ from kvprobe._connector_stats import (
 )
 from kvprobe._connector_worker import MooncakeConnectorWorker
 from kvprobe._stats import TransferMetrics, TransferStats
-from kvprobe._stats_output import KVConnectorLogging, KVConnectorPromMetrics, MetricsServer, MooncakePromMetrics
+from kvprobe._stats_output import (
+    KVConnectorLogging,
+    KVConnectorPromMetrics,
+    MetricsServer,
+    MooncakePromMetrics,
+    format_kv_transfer_metrics,
+)
 
 __all__ = [
     "KVConnectorLogging",
@@ -39,6 +45,7 @@ __all__ = [
     "TransferMetrics",
     "TransferStats",
     "build_kv_connector_stats",
+    "format_kv_transfer_metrics",
     "get_kv_connector_class",
     "get_kv_connector_stats",
     "register_kv_connector",
