@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/kvprobe/diagnose.h"
+#include "tools/kvprobe/hist.h"
 #include "tools/kvprobe/kernel_side.h"
 
 #define OWN_BINARY "/proc/self/exe"
@@ -47,19 +48,11 @@ static void close_own_file(struct target_file *file)
 		close(file->fd);
 }
 
-static uint64_t calls_of(const struct kvp_cell *cell)
-{
-	uint64_t calls = cell->untimed;
-	for (size_t i = 0; i < KVP_HIST_BUCKETS; i++)
-		calls += cell->hist[i];
-	return calls;
-}
-
 static void fire_once(struct self_test *test, const struct kernel_side *kernel)
 {
 	test->fired = kvp_self_test(FIRED_NS, FIRED_BYTES, FIRED_KEYS);
 	const struct kvp_cell *cell = &kernel->cells[0];
-	test->counted = calls_of(cell);
+	test->counted = cell_calls(cell);
 	test->passed = test->fired && test->counted == 1 && cell->sum_ns == FIRED_NS && cell->bytes == FIRED_BYTES &&
 	               cell->keys == FIRED_KEYS;
 	if (!test->fired)
