@@ -11,20 +11,15 @@
 
 #include "tools/kvprobe/common.h"
 
-#define OLDEST_MAJOR 5
-#define OLDEST_MINOR 15
-#define DESCRIPTORS  32
+#define DESCRIPTORS 32
 
 static bool kernel_too_old(char release[80])
 {
 	struct utsname name;
-	int major = 0, minor = 0;
 	if (uname(&name) < 0)
 		return false;
 	snprintf(release, 80, "%.79s", name.release);
-	if (sscanf(name.release, "%d.%d", &major, &minor) != 2)
-		return false;
-	return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
+	return host_release_before(release, OLDEST_MAJOR, OLDEST_MINOR);
 }
 
 /* A limit that is met while libbpf tries out the kernel's features comes back as some other error. */

@@ -6,10 +6,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define OLDEST_MAJOR 5
-#define OLDEST_MINOR 15
-#define MULTI_MAJOR  6
-#define MULTI_MINOR  6
+#define MULTI_MAJOR 6
+#define MULTI_MINOR 6
+
+#define SECCOMP_FIX "allow bpf and perf_event_open in the seccomp profile, or run kvprobe on the host"
 
 static void __attribute__((format(printf, 5, 6)))
 add(struct findings *findings, enum finding_state state, const char *name, const char *more, const char *format, ...)
@@ -97,9 +97,7 @@ static void add_bpf_call(struct findings *findings, const struct findings_input 
 		add(findings, FINDING_NO, "BPF system call", more,
 		    filtered ? "answers ENOSYS under a seccomp filter"
 		             : "not in this kernel (no CONFIG_BPF_SYSCALL)");
-		mend(findings,
-		     filtered ? "allow bpf and perf_event_open in the seccomp profile, or run kvprobe on the host"
-		              : "MC_LOG_ENABLE=on in the worker needs no BPF");
+		mend(findings, filtered ? SECCOMP_FIX : "MC_LOG_ENABLE=on in the worker needs no BPF");
 	} else if (error == EPERM || error == EACCES) {
 		bool right = has(input, CAPABILITY_BPF) || has(input, CAPABILITY_SYS_ADMIN);
 		const char *cause = filtered                     ? "a seccomp filter is in force"
@@ -109,9 +107,7 @@ static void add_bpf_call(struct findings *findings, const struct findings_input 
 		    right ? "refuses, although the right is there: %s" : "is there, not for users without rights%s",
 		    right ? cause : "");
 		if (right)
-			mend(findings, filtered ? "allow bpf and perf_event_open in the seccomp profile, or run "
-			                          "kvprobe on the host"
-			                        : "run kvprobe on the host, outside of containers");
+			mend(findings, filtered ? SECCOMP_FIX : "run kvprobe on the host, outside of containers");
 	} else {
 		add(findings, FINDING_OK, "BPF system call", more, "enabled");
 	}
@@ -119,6 +115,12 @@ static void add_bpf_call(struct findings *findings, const struct findings_input 
 
 /* --- rights -------------------------------------------------------------------------------------------------------
  */
+
+static void add_missing(struct findings *findings, const char *name)
+{
+	size_t length = strlen(findings->missing);
+	snprintf(findings->missing + length, sizeof(findings->missing) - length, "%s%s", length ? " " : "", name);
+}
 
 static void add_needed_right(struct findings *findings, const struct findings_input *input,
                              enum capability capability, const char *name, const char *what)
@@ -129,9 +131,7 @@ static void add_needed_right(struct findings *findings, const struct findings_in
 		add(findings, FINDING_OK, name, "", "CAP_SYS_ADMIN stands for it; for %s", what);
 	} else {
 		add(findings, FINDING_NO, name, "", "missing; for %s", what);
-		size_t length = strlen(findings->missing);
-		snprintf(findings->missing + length, sizeof(findings->missing) - length, "%s%s", length ? " " : "",
-		         name);
+		add_missing(findings, name);
 	}
 }
 
@@ -147,9 +147,7 @@ static void add_admin(struct findings *findings, const struct findings_input *in
 	} else if (input->test.wants_admin) {
 		add(findings, FINDING_NO, "CAP_SYS_ADMIN", more,
 		    "missing: without uprobe_multi links this kernel wants it for attaching (tried)");
-		size_t length = strlen(findings->missing);
-		snprintf(findings->missing + length, sizeof(findings->missing) - length, "%sCAP_SYS_ADMIN",
-		         length ? " " : "");
+		add_missing(findings, "CAP_SYS_ADMIN");
 	} else if (input->test.attached) {
 		add(findings, FINDING_INFO, "CAP_SYS_ADMIN", more,
 		    "missing, and this kernel does not want it (tried)");

@@ -21,6 +21,10 @@ enum capability {
 #define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* the inode of its file is fixed */
 #define HOST_UNKNOWN          INT64_MIN   /* a setting that cannot be read */
 
+/* The first Linux that has what kvprobe cannot do without: uprobes with attach cookies. */
+#define OLDEST_MAJOR 5
+#define OLDEST_MINOR 15
+
 struct host_facts {
 	char release[80], machine[16];
 	uint64_t capabilities; /* the effective set, bit per capability */
