@@ -148,6 +148,7 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets = [self._listener]
+        self._lock = threading.Lock()
         self.passed = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -165,8 +166,9 @@ class Relay:
     def _pass(self, source, target):
         try:
             while data := source.recv(65536):
+                with self._lock:
+                    self.passed += len(data)  # before they go: the call that they answer returns at once
                 target.sendall(data)
-                self.passed += len(data)
         except OSError:
             pass
         for end in (source, target):
