@@ -3,8 +3,9 @@
 """Runs kvprobe's tests.
 
     tests/run.py [-k PATTERN] [--preset P]... [--quick] [--build DIR] [-v] [suite...]
+    tests/run.py vm [--kernel VERSION]... [--keep] [suite...]
 
-./dev test builds what is needed and calls this. A suite is the cmocka programs <build>/tests/<suite>-* and the
+The second form boots guests and runs the suites there; -k, --build and -v are handed on. ./dev test builds what is needed and calls this. A suite is the cmocka programs <build>/tests/<suite>-* and the
 unittest modules tests/<suite>/test_*.py. The last line is "N passed, N failed, N skipped".
 """
 
@@ -20,9 +21,10 @@ import tempfile
 import threading
 import time
 
-from runner import hostlock, plan, process, report, sanitizer
+from runner import hostlock, plan, process, remote, report, sanitizer
 from runner.cmocka import TapReader
 from runner.pyreport import read_report
+from vm import matrix
 
 TAIL_LINES = 60
 PRINT_LOCK = threading.Lock()
@@ -59,6 +61,9 @@ def run_program(program, build, args, pattern):
             cases.append(report.Case(program, f"(sanitizer {name})", "failed", detail=lines))
     if cases or not pattern:
         say(report.program_line(program, cases, ended.seconds))
+    if args.report:
+        with PRINT_LOCK:
+            remote.append(args.report, cases)
     return cases
 
 
@@ -77,7 +82,7 @@ def run_suite(suite, preset, args):
     programs = plan.discover(suite, preset, build)
     for program in programs:
         wanted, pattern = pattern_for(program, args.pattern)
-        if wanted:
+        if wanted and (not args.label or args.label in program.labels):
             work.append((program, build, args, pattern))
     if not programs:
         nobody = plan.Program(suite, preset, build / "tests" / suite.name)
@@ -95,11 +100,14 @@ def run_all(suites, presets, args):
     times = {}
     for preset in presets:
         for suite in suites:
-            if preset not in suite.presets:
+            if preset not in suite.presets or (suite.guest_only and not args.in_guest):
                 say(f"[{preset}] {suite.name}: not applicable")
                 continue
             start = time.monotonic()
-            cases += run_suite(suite, preset, args)
+            if suite.name != "vm" or not args.guest_suites:
+                cases += run_suite(suite, preset, args)
+            if suite.name == "vm":
+                cases += matrix.run(args, say)
             times[preset, suite.name] = time.monotonic() - start
             if process.RUNNING.stopped:
                 return cases, times
@@ -121,11 +129,24 @@ def parse_args(argv):
     parser.add_argument("--timeout", type=int, help="seconds per program")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("-v", "--verbose", action="store_true", help="show the programs' output as it comes")
+    parser.add_argument("--label", help="only programs that have this label")
+    parser.add_argument("--report", help="also write each result to this file, as a line of JSON")
+    parser.add_argument("--in-guest", action="store_true", help="this is a guest: run the suites that are for guests")
+    parser.add_argument("--kernel", action="append", dest="kernels", metavar="VERSION",
+                        help="vm: 6.1, or a release that apt has; default: " + " and ".join(matrix.SERIES))
+    parser.add_argument("--keep", action="store_true", help="vm: keep the consoles and results, and say where")
+    parser.add_argument("--list-suites", action="store_true", help="print the suites that would run and leave")
     parser.add_argument("--list-builds", action="store_true", help="print the builds that are needed and leave")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     for name in args.suites:
         if name not in plan.SUITES:
             parser.error(f"no suite '{name}'; there are: {' '.join(plan.SUITES)}")
+    args.guest_suites = []
+    if args.suites[:1] == ["vm"]:
+        args.guest_suites, args.suites = args.suites[1:], ["vm"]
+        unknown = set(args.guest_suites) - set(matrix.SUITES)
+        if unknown:
+            parser.error(f"no guest runs {' '.join(sorted(unknown))}; they run: {' '.join(matrix.SUITES)}")
     if args.build and not args.preset:
         args.preset = ["release"]
     if args.build and len(args.preset) != 1:
@@ -135,10 +156,13 @@ def parse_args(argv):
 
 def main(argv):
     args = parse_args(argv)
-    names = args.suites or list(plan.SUITES)
+    names = args.suites or [name for name in plan.SUITES if not (args.quick and name == "vm")]
     presets = args.preset or (plan.QUICK_PRESETS if args.quick else plan.PRESETS)
     if args.list_builds:
         print(*plan.needed_builds(names, presets))
+        return 0
+    if args.list_suites:
+        print(*names)
         return 0
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

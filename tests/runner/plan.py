@@ -2,6 +2,7 @@
 """Which test programs there are, and under which builds each suite runs."""
 
 import pathlib
+import re
 from dataclasses import dataclass
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
@@ -18,13 +19,15 @@ RELEASE_ONLY = ("release",)
 
 @dataclass(frozen=True)
 class Suite:
-    """parallel: its programs do not disturb one another. needs: builds that its tests look into besides their own."""
+    """parallel: its programs do not disturb one another. needs: builds that its tests look into besides their own.
+    guest_only: it is about devices and settings that only the guests of the vm suite have."""
 
     name: str
     presets: tuple
     parallel: bool
     timeout: int = 300
     needs: tuple = ()
+    guest_only: bool = False
 
 
 SUITES = {
@@ -41,9 +44,16 @@ SUITES = {
         # Probes are watched host-wide: two of these programs at once would see each other's calls.
         Suite("probes", RELEASE_ONLY, parallel=False, timeout=600, needs=("noprobes",)),
         Suite("bpf", RELEASE_ONLY, parallel=False, timeout=600),
+        Suite("guest", RELEASE_ONLY, parallel=False, guest_only=True),
+        # Its programs test the harness; the guests' own cases come with it.
+        Suite("vm", RELEASE_ONLY, parallel=False, timeout=600),
     )
 }
 QUICK_PRESETS = ("release",)
+# What depends on the running kernel, and is run in the guests.
+KERNEL_LABEL = "kernel"
+LABELS = re.compile(r"^# labels: (.+)$", re.M)
+HEAD_SIZE = 2048
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,17 @@ class Program:
     def name(self):
         stem = self.path.stem if self.is_python else self.path.name.removeprefix(self.suite.name + "-")
         return f"{self.suite.name}/{stem}"
+
+    @property
+    def labels(self):
+        """A module's are in a comment at its beginning; a whole suite that is for guests is about the kernel."""
+        if self.suite.guest_only:
+            return {KERNEL_LABEL}
+        if not self.is_python:
+            return set()
+        with open(self.path, encoding="utf-8") as file:
+            found = LABELS.search(file.read(HEAD_SIZE))
+        return set(found[1].split()) if found else set()
 
 
 def discover(suite, preset, build, tests=REPO / "tests"):

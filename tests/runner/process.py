@@ -24,9 +24,12 @@ class Ended:
     returncode: int
     timed_out: bool
     seconds: float
+    silent: bool = False  # killed because it had said nothing for too long
 
     def trouble(self):
         """What is wrong with the way it ended, or None."""
+        if self.silent:
+            return f"silent for too long: killed after {self.seconds:.0f} s"
         if self.timed_out:
             return f"time limit: killed after {self.seconds:.0f} s"
         if self.returncode < 0:
@@ -92,8 +95,13 @@ class LineSplitter:
         self._on_line(line[:LINE_MAX].decode("utf-8", "backslashreplace").rstrip("\r"))
 
 
-def _read_output(fd, splitter, has_ended, deadline):
+class Silence(Exception):
+    """The program has said nothing for longer than it may."""
+
+
+def _read_output(fd, splitter, has_ended, deadline, silence):
     """Until the program has ended and its output with it. False: the deadline passed first."""
+    heard = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         drain_until = None
@@ -105,6 +113,8 @@ def _read_output(fd, splitter, has_ended, deadline):
                 return True
             if now >= deadline:
                 return False
+            if silence and now - heard >= silence:
+                raise Silence
             if not selector.select(timeout=0.05):
                 continue
             try:
@@ -113,6 +123,7 @@ def _read_output(fd, splitter, has_ended, deadline):
                 data = b""
             if not data:
                 break
+            heard = time.monotonic()
             splitter.feed(data)
     while not has_ended():
         if time.monotonic() >= deadline:
@@ -131,8 +142,9 @@ def _output_channel():
     return master, slave
 
 
-def run(argv, env, cwd, timeout, on_line):
-    """Run argv with its output going, line by line, to on_line.
+def run(argv, env, cwd, timeout, on_line, silence=None):
+    """Run argv with its output going, line by line, to on_line. It is killed after timeout seconds, or when it has said
+    nothing for silence seconds.
 
     Its standard output is a terminal, so that a C program writes out each line as it makes it: a test that
     forks would otherwise print what is in its buffer twice.
@@ -157,12 +169,15 @@ def run(argv, env, cwd, timeout, on_line):
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     splitter = LineSplitter(on_line)
+    in_time = silent = False
     try:
-        in_time = _read_output(master, splitter, has_ended, start + timeout)
+        in_time = _read_output(master, splitter, has_ended, start + timeout, silence)
+    except Silence:
+        silent = True
     finally:
         kill_group(child.pid)
         RUNNING.remove(child.pid)
         returncode = child.wait()
         os.close(master)
     splitter.flush()
-    return Ended(returncode, not in_time, time.monotonic() - start)
+    return Ended(returncode, not in_time and not silent, time.monotonic() - start, silent)

@@ -13,7 +13,7 @@ import unittest
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests"))
 
-from runner import hostlock, plan, process  # noqa: E402
+from runner import hostlock, plan, process, remote, report  # noqa: E402
 from runner.cmocka import TapReader  # noqa: E402
 from runner.pyreport import read_report  # noqa: E402
 from runner.sanitizer import command, environment, reports_of  # noqa: E402
@@ -235,6 +235,50 @@ class T(unittest.TestCase):
         self.assertIn("time limit", cases[0].detail[-1])
 
 
+class Silence(Throwaway):
+    def test_a_program_that_says_nothing_for_too_long_is_killed(self):
+        said = []
+        script = self.script("quiet", "#!/bin/sh\necho once\nsleep 1000\n")
+        ended = process.run([str(script)], dict(os.environ), self.dir, 60, said.append, silence=1)
+        self.assertTrue(ended.silent)
+        self.assertFalse(ended.timed_out)
+        self.assertIn("silent", ended.trouble())
+        self.assertEqual(said, ["once"])
+
+    def test_one_that_speaks_lives(self):
+        script = self.script("slow", "#!/bin/sh\nfor i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done\n")
+        ended = process.run([str(script)], dict(os.environ), self.dir, 60, lambda text: None, silence=2)
+        self.assertEqual((ended.returncode, ended.silent), (0, False))
+
+
+class Reports(Throwaway):
+    def test_cases_survive_the_journey_and_a_cut_line_does_not(self):
+        program = plan.Program(plan.SUITES["bpf"], "release", pathlib.Path("test_attach.py"))
+        sent = [report.Case(program, "a", "passed"), report.Case(program, "b", "skipped", "no device"),
+                report.Case(program, "c", "failed", detail=["one", "two"])]
+        path = self.dir / "cases"
+        remote.append(path, sent[:1])
+        remote.append(path, sent[1:])
+        with open(path, "a", encoding="utf-8") as file:
+            file.write('{"suite": "bpf", "prog')
+        got = remote.read(path, "6.1.99")
+        self.assertEqual([(case.name, case.outcome, case.reason, case.detail) for case in got],
+                         [(case.name, case.outcome, case.reason, case.detail) for case in sent])
+        self.assertEqual(got[0].title, "[6.1.99] bpf/test_attach: a")
+
+    def test_no_report_is_no_case(self):
+        self.assertEqual(remote.read(self.dir / "none", "6.1.99"), [])
+
+
+class Labels(Throwaway):
+    def test_of_a_module_and_of_a_suite(self):
+        path = self.script("test_one.py", "# SPDX\n# labels: kernel slow\n")
+        self.assertEqual(plan.Program(SUITE, "release", path).labels, {"kernel", "slow"})
+        self.assertEqual(plan.Program(SUITE, "release", self.script("test_two.py", "x = 1\n")).labels, set())
+        self.assertEqual(plan.Program(SUITE, "release", self.dir / "binary").labels, set())
+        self.assertEqual(plan.Program(plan.SUITES["guest"], "release", self.dir / "binary").labels, {"kernel"})
+
+
 class HostLock(Throwaway):
     def test_one_at_a_time(self):
         path = self.dir / "lock"
@@ -285,6 +329,12 @@ class CommandLine(Throwaway):
 
     def test_unknown_suite_is_a_usage_error(self):
         self.assertEqual(self.run_py("nonsense").returncode, 2)
+        self.assertEqual(self.run_py("vm", "unit").returncode, 2)
+
+    def test_guests_are_left_out_of_a_quick_run_and_take_suites(self):
+        self.assertIn("vm", self.run_py("--list-suites").stdout.split())
+        self.assertNotIn("vm", self.run_py("--list-suites", "--quick").stdout.split())
+        self.assertEqual(self.run_py("--list-suites", "vm", "--kernel", "6.1", "bpf").stdout.split(), ["vm"])
 
     def test_release_only_suites_need_no_sanitizer_build(self):
         self.assertEqual(self.run_py("--list-builds", "bpf", "lint").stdout.split(), ["release"])

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness reports a guest that panics, hangs or runs a broken BPF program, with the cause, and leaves nothing."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
+sys.path.insert(0, str(REPO / "tests"))
+
+from vm import boot, kernels, matrix  # noqa: E402
+from vm.guest import Guest  # noqa: E402
+
+KERNEL = kernels.SERIES[-1]
+START_SECONDS = 120
+# The verifier refuses it: a pointer that may be null is followed.
+BROKEN = r"""
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, int);
+	__type(value, long);
+} table SEC(".maps");
+SEC("uprobe") int broken(void *ctx)
+{
+	int key = 1;
+	long *value = bpf_map_lookup_elem(&table, &key);
+	return (int)*value;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+# A program of a suite, as the runner knows them.
+LOADER = """#!/bin/sh
+echo 1..1
+if bpftool prog load {object} /sys/fs/bpf/broken 2>&1; then
+    echo 'ok 1 - loads'
+else
+    echo 'not ok 1 - loads'
+    exit 1
+fi
+"""
+
+
+def processes_naming(text):
+    """The pids of all processes but this one whose command line has the text."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen in {START_SECONDS} s: {what}")
+        time.sleep(0.1)
+
+
+class HarnessCase(unittest.TestCase):
+    """Each test has a directory for temporary files of its own, in which nothing may be left."""
+
+    @classmethod
+    def setUpClass(cls):
+        for program in ("qemu-system-x86_64", "setpriv", "depmod"):
+            if not shutil.which(program):
+                raise unittest.SkipTest(f"no {program}")
+        cls.kernel = kernels.obtain(KERNEL)
+
+    def setUp(self):
+        self.temporary = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-harness-")))
+        before, tempfile.tempdir = tempfile.tempdir, str(self.temporary)
+        self.addCleanup(setattr, tempfile, "tempdir", before)
+        self.mounts = pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+
+    def assert_nothing_left(self):
+        self.assertEqual([path.name for path in self.temporary.iterdir() if path.name != "kvprobe-tests.lock"], [])
+        self.assertEqual(processes_naming(str(self.temporary)), [])
+        self.assertEqual(pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8"), self.mounts)
+
+    def boot(self, script, silence=boot.SILENCE_SECONDS, **options):
+        return boot.run(Guest(self.kernel, memory_mb=1024, **options), script, BUILD, silence=silence)
+
+
+class EndTest(HarnessCase):
+    def test_status_output_and_files_come_back(self):
+        seen = {}
+
+        def collect(results):
+            seen["file"] = (results / "file").read_text()
+
+        outcome = boot.run(Guest(self.kernel, memory_mb=1024), "uname -r; pwd; echo made > /mnt/file; exit 7", BUILD,
+                           collect=collect)
+        self.assertIsNone(outcome.trouble, outcome.console)
+        self.assertEqual(outcome.status, 7)
+        self.assertEqual(outcome.output.splitlines(), [self.kernel.release, str(REPO)])
+        self.assertEqual(seen, {"file": "made\n"})
+        self.assertGreater(outcome.boot_seconds, 0)
+        self.assertLess(outcome.boot_seconds, outcome.seconds)
+        self.assert_nothing_left()
+
+    def test_what_a_guest_writes_stays_in_it(self):
+        mark = REPO / "tests" / f"written-{os.getpid()}"
+        outcome = self.boot(f"echo x > {mark} && cat {mark}; echo y > /etc/{mark.name} && cat /etc/{mark.name}")
+        self.assertEqual(outcome.output.splitlines(), ["x", "y"])
+        self.assertFalse(mark.exists())
+        self.assertFalse(os.path.exists(f"/etc/{mark.name}"))
+
+    def test_panic(self):
+        outcome = self.boot("echo before; echo c > /proc/sysrq-trigger; echo after")
+        self.assertIsNone(outcome.status)
+        self.assertIn("went down", outcome.trouble)
+        self.assertIn("sysrq triggered crash", outcome.trouble)
+        self.assertIn("sysrq triggered crash", "\n".join(outcome.console))
+        self.assertEqual(outcome.output, "before\n")
+        self.assert_nothing_left()
+
+    def test_job_that_hangs(self):
+        outcome = self.boot("echo before; sleep 1000", limit=25)
+        self.assertIsNone(outcome.status)
+        self.assertIn("time limit", outcome.trouble)
+        self.assertEqual(outcome.output, "before\n")
+        self.assert_nothing_left()
+
+    def test_guest_that_hangs(self):
+        # The only processor is taken away from everything else; since 6.12 something is left to the others otherwise.
+        script = ("echo -1 > /proc/sys/kernel/sched_rt_runtime_us\n"
+                  "for share in /sys/kernel/debug/sched/fair_server/cpu*/runtime; do\n"
+                  "    [ ! -e $share ] || echo 0 > $share\ndone\n"
+                  "exec chrt --fifo 99 sh -c 'while :; do :; done'")
+        outcome = self.boot(script, silence=20, limit=120)
+        self.assertIsNone(outcome.status)
+        self.assertIn("hangs", outcome.trouble)
+        self.assertTrue(any("job" in line for line in outcome.console), outcome.console)
+        self.assert_nothing_left()
+
+    def test_guest_that_cannot_start(self):
+        empty = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir=self.temporary.parent)))
+        shutil.copytree(self.kernel.directory, empty / "kernel")
+        module = next((empty / "kernel" / "modules").glob("overlay.ko"))
+        module.write_bytes(b"not a module")
+        broken = kernels.Kernel(self.kernel.release, self.kernel.version, empty / "kernel")
+        outcome = boot.run(Guest(broken, memory_mb=1024), "true", BUILD)
+        self.assertIsNone(outcome.status)
+        self.assertIn("insmod overlay.ko", outcome.trouble)
+
+
+class SuiteTest(HarnessCase):
+    def args(self, build, **changes):
+        return argparse.Namespace(**{"build": build, "pattern": None, "verbose": False, "keep": False,
+                                     "guest_suites": ["guest"], "kernels": [KERNEL], **changes})
+
+    def test_broken_bpf_program_is_a_failure_with_the_verifiers_words(self):
+        build = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-broken-",
+                                                                           dir=self.temporary.parent)))
+        (build / "tests").mkdir()
+        source, program = build / "broken.bpf.c", build / "tests" / "guest-broken"
+        source.write_text(BROKEN)
+        multiarch = subprocess.run(["gcc", "-print-multiarch"], capture_output=True, text=True, timeout=60, check=True)
+        subprocess.run(["clang", "-target", "bpf", "-O2", "-g", f"-I/usr/include/{multiarch.stdout.strip()}", "-c",
+                        source, "-o", build / "broken.o"], check=True, timeout=60)
+        program.write_text(LOADER.format(object=build / "broken.o"))
+        program.chmod(0o755)
+        said = []
+        cases = matrix.run_guest(Guest(self.kernel, memory_mb=1024), {"guest": "broken"}, self.args(build), said.append)
+        outcomes = {case.name: case for case in cases}
+        self.assertEqual(outcomes["loads"].outcome, "failed")
+        self.assertEqual(outcomes["loads"].program.preset, self.kernel.label)
+        self.assertIn("invalid mem access", "\n".join(outcomes["loads"].detail))
+        self.assertEqual(outcomes["boots, runs and powers off"].outcome, "passed")
+        self.assertIn("1 failed", said[-1])
+        self.assert_nothing_left()
+
+    def test_panic_in_the_middle_keeps_what_had_passed(self):
+        build = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-panic-",
+                                                                           dir=self.temporary.parent)))
+        (build / "tests").mkdir()
+        for name, last in (("a", "true"), ("b", "echo c > /proc/sysrq-trigger"), ("c", "true")):
+            program = build / "tests" / f"guest-broken-{name}"
+            program.write_text(f"#!/bin/sh\necho 1..1\n{last}\necho 'ok 1 - {name}'\n")
+            program.chmod(0o755)
+        cases = matrix.run_guest(Guest(self.kernel, memory_mb=1024), {"guest": "broken"}, self.args(build),
+                                 lambda text: None)
+        self.assertEqual([(case.name, case.outcome) for case in cases],
+                         [("a", "passed"), ("boots, runs and powers off", "failed")])
+        self.assertIn("sysrq triggered crash", "\n".join(cases[-1].detail))
+
+
+class InterruptTest(HarnessCase):
+    def start(self):
+        """The runner with a guest in it that is up; returns the process."""
+        env = {**os.environ, "TMPDIR": str(self.temporary)}
+        runner = subprocess.Popen([sys.executable, str(REPO / "tests" / "run.py"), "vm", "--kernel", KERNEL, "--build",
+                                   str(BUILD), "guest"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, env=env)
+        self.addCleanup(lambda: runner.poll() is None and runner.kill())
+        wait_until(lambda: list(self.temporary.glob("kvprobe-vm-*/results/output")), "the guest's job")
+        return runner
+
+    def test_signals_end_everything(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                runner = self.start()
+                runner.send_signal(number)
+                self.assertEqual(runner.wait(60), 130)
+                self.assert_nothing_left()
+
+    def test_kill_9_takes_the_guest_along_and_the_next_run_sweeps(self):
+        runner = self.start()
+        runner.kill()
+        runner.wait(60)
+        wait_until(lambda: not processes_naming(str(self.temporary)), "the guest's end")
+        boot.sweep()
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    unittest.main()
