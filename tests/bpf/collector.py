@@ -19,7 +19,9 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 KVPROBE = BUILD / "bin" / "kvprobe"
 SITE_WORKER = BUILD / "tests" / "helpers" / "bpf-site-worker"
-TIMEOUT = 60
+# A guest without hardware support does a hundredth of the work and may take its time over it.
+SCALE = float(os.environ.get("KV_TEST_SCALE", "1"))
+TIMEOUT = 60 * float(os.environ.get("KV_TEST_PATIENCE", "1"))
 SYS_UPROBE = 336
 
 # every form of attaching that can be asked for on this kind of machine
@@ -50,9 +52,31 @@ def kernel_form():
     return {errno.ENXIO: "nop5", errno.EPROTO: "nop10"}.get(ctypes.get_errno(), "int3")
 
 
+def scaled(count, least=1):
+    """So much work, or what this machine can bear of it."""
+    return max(least, int(count * SCALE))
+
+
+def has_multi():
+    """Whether the running kernel has uprobe_multi links: 6.6 and later."""
+    return kernel_version() >= (6, 6)
+
+
+def attach_capabilities():
+    """What attaching takes: the perf events that take the place of multi links want more since July 2025."""
+    return ("bpf", "perfmon") if has_multi() else ("bpf", "perfmon", "sys_admin")
+
+
+def kernel_version():
+    return tuple(map(int, platform.release().split(".")[:2]))
+
+
 def forms_here():
     """The forms of FORMS that this kernel allows."""
-    return {name: args for name, args in FORMS.items() if "nop5" not in name or kernel_form() == "nop5"}
+    forms = {name: args for name, args in FORMS.items() if "nop5" not in name or kernel_form() == "nop5"}
+    if not has_multi():
+        del forms["single"]  # it is what int3 is there
+    return forms
 
 
 def why_not():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """kvprobe check accepts what is built and finds each thing that can be wrong in it."""
 
 import os

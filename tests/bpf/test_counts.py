@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """kvprobe stat counts exactly: every key, every form of attaching, several workers, threads and namespaces."""
 
 import json
@@ -11,10 +12,10 @@ import time
 import unittest
 
 import collector
-from collector import Case, forms_here, run_kvprobe, site_keys
+from collector import Case, forms_here, run_kvprobe, scaled, site_keys
 
 THREADS = 8
-LOOPS = 100_000
+LOOPS = scaled(100_000)
 
 
 def values_of(k, i):

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """kvprobe doctor: the verdict is proven, each obstacle is named with what mends it, and nothing stays behind."""
 
 import errno

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """kvprobe log prints the formatter's text byte for byte, and counts what it could not."""
 
 import re

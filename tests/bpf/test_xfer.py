@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """kvprobe xfer says of running workers what their own logging would: over the bare probes and over kvprobe.stats."""
 
 import json

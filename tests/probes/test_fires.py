@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """The built binaries under a workload, watched by bpftrace: every key fires, each once per call, with what the call
 returned; nothing fires when nothing is called; no semaphore stays up."""
 

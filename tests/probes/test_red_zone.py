@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """A hit overwrites nothing of the code around it, at a trap and at a call: the kernel's CALL writes 8 bytes below the
 stack pointer, where a leaf function keeps its values."""
 
