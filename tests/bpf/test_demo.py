@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """What ./dev demo shows, once everything is built."""
 
 import os

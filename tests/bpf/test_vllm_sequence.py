@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: kernel
 """A Python worker that makes vLLM's calls, with log and stat attached to it from outside."""
 
 import os

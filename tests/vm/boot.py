@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ ALIVE = PREFIX + "alive"
 SILENCE_SECONDS = 120
 TAIL_LINES = 60
 OUTPUT_MAX = 4 << 20
+ECHO_SECONDS = 0.2
 BAD = re.compile(r"Kernel panic|Oops|\bBUG: |WARNING: CPU|general protection fault|blocked for more than|cannot start")
 
 
@@ -108,18 +110,42 @@ def with_parent(argv):
     return ["setpriv", "--pdeathsig", "KILL", "--", *argv]
 
 
-def run(guest, script, build=plan.BUILD_DIRS["release"], show=None, collect=None, silence=SILENCE_SECONDS):
+@contextlib.contextmanager
+def echoed(path, stream):
+    """Copy a file to a stream as it grows, until the block has ended and all of it has been copied."""
+    path.touch()
+    ended = threading.Event()
+
+    def copy():
+        with open(path, "rb") as file:
+            last = False
+            while not last:
+                last = ended.wait(ECHO_SECONDS)
+                shutil.copyfileobj(file, stream)
+                stream.flush()
+
+    copier = threading.Thread(target=copy)
+    copier.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        copier.join()
+
+
+def run(guest, script, build=plan.BUILD_DIRS["release"], show=None, collect=None, silence=SILENCE_SECONDS, echo=None):
     """Boot, run a bash script in the repository's directory, power off.
 
-    show(line) gets the console as it comes. collect(directory) sees the results before they go: what the script left
-    in /mnt.
+    show(line) gets the console as it comes, echo, a binary stream, what the script says. collect(directory) sees the
+    results before they go: what the script left in /mnt.
     """
     console = Console(show)
     with scratch(guest, "script", build) as (directory, results):
         (results / "job").write_text(script, encoding="utf-8")
         start = time.monotonic()
-        ended = process.run(with_parent(guest.qemu(directory, results)), dict(os.environ), directory, guest.limit,
-                            console.line, silence=silence)
+        with echoed(results / "output", echo) if echo else contextlib.nullcontext():
+            ended = process.run(with_parent(guest.qemu(directory, results)), dict(os.environ), directory, guest.limit,
+                                console.line, silence=silence)
         status = read_limited(results / "exit").strip()
         status = int(status) if status.isdigit() else None
         (results / "console").write_text("\n".join(console.tail) + "\n", encoding="utf-8")

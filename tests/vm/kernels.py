@@ -36,6 +36,10 @@ class KernelError(Exception):
     """No kernel to boot; the text says what to do about it."""
 
 
+class NoSuchKernel(KernelError):
+    """This host's apt has none of that name."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel that is ready to boot."""
@@ -210,6 +214,12 @@ def update_lists():
         output_of("apt-get", "-q", "update", seconds=DOWNLOAD_SECONDS)
 
 
+def is_debian():
+    """Whether the packages of this host are Debian's own: its kernels must be there then."""
+    facts = pathlib.Path("/etc/os-release").read_text(encoding="utf-8")
+    return re.search(r"^ID=debian$", facts, re.M) is not None
+
+
 def obtain(wanted, say=print):
     """The newest kernel of a series, or the one of that release: from apt, or else from the cache."""
     cache = cache_directory()
@@ -228,6 +238,6 @@ def obtain(wanted, say=print):
                 raise
             say(f"using the cached kernel {have.release}: {error}")
     if not have:
-        raise KernelError(f"apt knows no Debian kernel package for '{wanted}', and none is in {cache}; "
+        raise NoSuchKernel(f"apt knows no Debian kernel package for '{wanted}', and none is in {cache}; "
                           "try: apt-get update")
     return have

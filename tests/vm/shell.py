@@ -1,26 +1,34 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A shell in a guest, with the repository and the build tree in place. ./dev vm shell calls it.
+"""A shell in a guest, or one command, with the repository and the build tree in place. ./dev vm shell calls it.
 
     tests/vm/shell.py [--kernel VERSION] [--numa N] [--roce] [--disk MB] [--caps NAMES] [--lockdown MODE]
-                      [--no-tracefs] [--cgroup 1|2] [--build DIR]
+                      [--no-tracefs] [--cgroup 1|2] [--limit SECONDS] [--build DIR] [-- COMMAND [ARGUMENT...]]
 
-The guest is gone when the shell ends; Ctrl-A x ends it at once.
+The guest is gone when the shell or the command ends. Ctrl-A x ends a shell's guest at once, Ctrl-C a command's.
 """
 
 import argparse
 import pathlib
+import shlex
+import signal
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from runner import plan  # noqa: E402
+from runner import plan, process  # noqa: E402
 from vm import boot, guest, kernels  # noqa: E402
 
 
+NO_END = 1
+
+
 def parse_args(argv):
-    parser = argparse.ArgumentParser(description="A shell in a guest. Ctrl-A x ends the guest at once.")
+    parser = argparse.ArgumentParser(
+        description="A shell in a guest, or a command: its output, with what it says on stderr, comes to stdout, and its "
+                    "exit status is this one's. Ctrl-A x ends a shell's guest at once, Ctrl-C a command's.",
+        epilog="example: ./dev vm shell --kernel 6.1 --caps bpf,perfmon -- build/bin/kvprobe doctor")
     parser.add_argument("--kernel", default=kernels.SERIES[-1], help="6.1, or a release that apt has")
     parser.add_argument("--numa", type=int, choices=range(1, 5), default=1, metavar="N", help="NUMA nodes")
     parser.add_argument("--roce", action="store_true", help="a pair of soft-RoCE devices, rxe0 and rxe1")
@@ -29,8 +37,30 @@ def parse_args(argv):
     parser.add_argument("--lockdown", choices=("integrity", "confidentiality"))
     parser.add_argument("--no-tracefs", action="store_true")
     parser.add_argument("--cgroup", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--limit", type=int, default=3600, metavar="SECONDS", help="for a command (default 3600)")
     parser.add_argument("--build", type=pathlib.Path, default=plan.BUILD_DIRS["release"], help="the build tree")
+    parser.add_argument("command", nargs="*", help="what to run there in place of a shell; after --")
     return parser.parse_args(argv)
+
+
+def interactive(machine, build):
+    with boot.scratch(machine, "shell", build) as (directory, results):
+        subprocess.run(boot.with_parent(machine.qemu(directory, results, serial="mon:stdio")), check=False)
+        status = boot.read_limited(results / "exit").strip()
+    return int(status) if status.isdigit() else NO_END
+
+
+def run_command(machine, build, command):
+    """The command's status; what it says is shown as it comes."""
+    outcome = boot.run(machine, shlex.join(command) + "\n", build, echo=sys.stdout.buffer)
+    if outcome.trouble:
+        print(*outcome.console, outcome.trouble, sep="\n", file=sys.stderr)
+    return NO_END if outcome.status is None else outcome.status
+
+
+def stop(signum, _frame):
+    process.RUNNING.stop_all()
+    raise KeyboardInterrupt(signum)
 
 
 def main(argv):
@@ -42,11 +72,15 @@ def main(argv):
         print(error, file=sys.stderr)
         return 1
     machine = guest.Guest(kernel, numa_nodes=args.numa, roce=args.roce, disk_mb=args.disk, capabilities=capabilities,
-                          lockdown=args.lockdown, tracefs=not args.no_tracefs, cgroup=args.cgroup)
-    with boot.scratch(machine, "shell", args.build.resolve()) as (directory, results):
-        subprocess.run(boot.with_parent(machine.qemu(directory, results, serial="mon:stdio")), check=False)
-        status = boot.read_limited(results / "exit").strip()
-    return int(status) if status.isdigit() else 1
+                          lockdown=args.lockdown, tracefs=not args.no_tracefs, cgroup=args.cgroup, limit=args.limit)
+    if not args.command:
+        return interactive(machine, args.build.resolve())
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        return run_command(machine, args.build.resolve(), args.command)
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

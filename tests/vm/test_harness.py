@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
@@ -82,7 +83,12 @@ class HarnessCase(unittest.TestCase):
         for program in ("qemu-system-x86_64", "setpriv", "depmod"):
             if not shutil.which(program):
                 raise unittest.SkipTest(f"no {program}")
-        cls.kernel = kernels.obtain(KERNEL)
+        try:
+            cls.kernel = kernels.obtain(KERNEL)
+        except kernels.NoSuchKernel as error:
+            if kernels.is_debian():
+                raise
+            raise unittest.SkipTest(str(error)) from error
 
     def setUp(self):
         self.temporary = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-harness-")))
@@ -203,6 +209,25 @@ class SuiteTest(HarnessCase):
         self.assertIn("sysrq triggered crash", "\n".join(cases[-1].detail))
 
 
+class NoKernelTest(unittest.TestCase):
+    """A kernel that apt does not know."""
+
+    def outcome(self, debian, asked_for, error):
+        with mock.patch.object(kernels, "is_debian", lambda: debian):
+            case = matrix.no_kernel("6.1", error, asked_for)
+        self.assertIn("which one", case.reason or "\n".join(case.detail))
+        return case.outcome
+
+    def test_is_expected_of_debian_only_unless_asked_for(self):
+        error = kernels.NoSuchKernel("which one")
+        self.assertEqual(self.outcome(False, False, error), "skipped")
+        self.assertEqual(self.outcome(False, True, error), "failed")
+        self.assertEqual(self.outcome(True, False, error), "failed")
+
+    def test_other_trouble_is_a_failure(self):
+        self.assertEqual(self.outcome(False, False, kernels.KernelError("which one: disk full")), "failed")
+
+
 class InterruptTest(HarnessCase):
     def start(self):
         """The runner with a guest in it that is up; returns the process."""
@@ -228,6 +253,31 @@ class InterruptTest(HarnessCase):
         runner.wait(60)
         wait_until(lambda: not processes_naming(str(self.temporary)), "the guest's end")
         boot.sweep()
+        self.assert_nothing_left()
+
+
+class ShellTest(HarnessCase):
+    def start(self, *command, **options):
+        env = {**os.environ, "TMPDIR": str(self.temporary)}
+        shell = subprocess.Popen([sys.executable, str(REPO / "tests" / "vm" / "shell.py"), "--kernel", KERNEL, "--build",
+                                  str(BUILD), "--caps", "", "--", *command], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
+        self.addCleanup(lambda: shell.poll() is None and shell.kill())
+        return shell
+
+    def test_a_command_has_its_output_and_its_status(self):
+        shell = self.start("sh", "-c", "echo \"$0\"; id -u; echo to stderr >&2; exit 5", "a 'quoted' $word")
+        output, errors = shell.communicate(timeout=START_SECONDS)
+        self.assertEqual(output.splitlines(), ["a 'quoted' $word", "65534", "to stderr"], errors)
+        self.assertEqual(shell.returncode, 5)
+        self.assert_nothing_left()
+
+    def test_output_comes_as_it_is_made_and_ctrl_c_ends_the_guest(self):
+        shell = self.start("sh", "-c", "echo begun; sleep 1000")
+        self.assertEqual(shell.stdout.readline(), "begun\n")
+        shell.send_signal(signal.SIGINT)
+        _, errors = shell.communicate(timeout=60)
+        self.assertEqual((shell.returncode, errors), (130, ""))
         self.assert_nothing_left()
 
 
