@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads in tests: run at once, waited for with a limit, no exception lost."""
+"""What tests do beside others: threads run at once, conditions waited for with a limit, no exception lost."""
 
+import os
 import threading
+import time
 
-WAIT_S = 60
+# An emulated machine may take its time over things.
+WAIT_S = 60 * float(os.environ.get("KV_TEST_PATIENCE", "1"))
 
 
 def run_threads(*functions, timeout=WAIT_S):
@@ -25,3 +28,13 @@ def run_threads(*functions, timeout=WAIT_S):
             raise TimeoutError(f"a thread is still busy after {timeout} s")
     if errors:
         raise errors[0]
+
+
+def wait_until(condition, what, timeout=WAIT_S):
+    """The first true value of the condition."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen in {timeout} s: {what}")
+        time.sleep(0.02)
+    return value

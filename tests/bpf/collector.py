@@ -11,17 +11,21 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests"))
+from concurrently import WAIT_S as TIMEOUT  # noqa: E402
+from concurrently import wait_until  # noqa: E402,F401
+
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 KVPROBE = BUILD / "bin" / "kvprobe"
 SITE_WORKER = BUILD / "tests" / "helpers" / "bpf-site-worker"
-# A guest without hardware support does a hundredth of the work and may take its time over it.
+# A guest without hardware support does a hundredth of the work.
 SCALE = float(os.environ.get("KV_TEST_SCALE", "1"))
-TIMEOUT = 60 * float(os.environ.get("KV_TEST_PATIENCE", "1"))
 SYS_UPROBE = 336
 
 # every form of attaching that can be asked for on this kind of machine
@@ -113,17 +117,6 @@ class Case(unittest.TestCase):
         collector = Collector(*args, **kwargs)
         self.addCleanup(collector.kill)
         return collector
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not happen in {TIMEOUT} s: {what}")
-        time.sleep(0.02)
 
 
 class Child:
@@ -244,6 +237,10 @@ class Collector(Child):
             self.errors.append(line)
             if line.startswith(starts):
                 return line
+
+    def wait_for_file(self, path):
+        """Until a file is attached, program and all: a semaphore that is up does not say that. Wants -v."""
+        self.wait_for_any(f"kvprobe: {path}: ")
 
     def finish(self):
         """Wait for the end; returns the exit code."""

@@ -210,11 +210,11 @@ class WorkersTest(Case):
                 self.assertEqual(calls, {wanted.pid: 200, also.pid: 400})
 
     def test_worker_that_starts_later_is_counted(self):
-        stat = self.collector("stat", "--json", "--perf-key", "RC_REMOVE", wait=False)
+        stat = self.collector("stat", "--json", "-v", "--perf-key", "RC_REMOVE", wait=False)
         stat.wait_for_any("kvprobe: no process has the probes yet", "attached: ")
         binary = shutil.copy(collector.SITE_WORKER, self.scratch / "later")  # a file that no one has seen
         worker = self.worker(binary)
-        collector.wait_until(lambda: worker.watched("RC_REMOVE"), "the new file to be attached")
+        stat.wait_for_file(binary)
         worker.fire("RC_REMOVE", 1, 50)
         second = self.worker(binary)
         second.fire("RC_REMOVE", 1, 60)

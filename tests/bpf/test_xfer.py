@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from collector import BUILD, REPO, Case, forms_here, run_kvprobe, wait_until
+from collector import BUILD, REPO, SITE_WORKER, Case, forms_here, run_kvprobe, wait_until
 from transfer_rows import (COUNTS, MEANS, MIB, P90, P90_ERROR, PythonRecorder, SiteRecorder, failures, parse_line,
                            random_rows, reference)
 
@@ -250,10 +250,10 @@ class Run(XferCase):
                 wait_until(lambda: not worker.watched("XFER_WRITE"), "the semaphore is down")
 
     def test_a_worker_that_starts_later(self):
-        xfer = self.collector("xfer", "--json", wait=False)
+        xfer = self.collector("xfer", "--json", "-v", wait=False)
         xfer.wait_for_any("attached: ", "kvprobe: no process has the probes yet")
         worker = self.recorder(SiteRecorder)
-        wait_until(lambda: worker.watched("XFER_WRITE"), "the new worker is found")
+        xfer.wait_for_file(SITE_WORKER)
         worker.record([("write", 0.002, MIB, 5)])
         self.assertEqual(xfer.stop(), 0, xfer.errors)
         row, = (row for row in xfer.rows() if row["pid"] == worker.pid)

@@ -13,6 +13,9 @@ import time
 
 from probe_elf import BUILD, REPO, SITE_NOPS, Binary
 
+sys.path.insert(0, str(REPO / "tests"))
+from concurrently import wait_until  # noqa: E402,F401
+
 TIMEOUT = 120
 WORKLOAD = REPO / "tests" / "probes" / "workload.py"
 
@@ -117,11 +120,3 @@ def site_bytes(pid, path, probe):
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         memory.seek(load_bias(pid, path) + binary.site_address(note))
         return memory.read(len(SITE_NOPS))
-
-
-def wait_until(condition, what, timeout=30):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what}")
-        time.sleep(0.02)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what pychild.py wrote about one unittest module."""
 
-import json
-
-from .report import Case
+from .report import Case, read_records
 
 
 def read_report(program, path, ended, tail):
@@ -12,15 +10,7 @@ def read_report(program, path, ended, tail):
     planned = None
     started = None
     complete = False
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        lines = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break  # cut short by its death
+    for record in read_records(path):
         if "planned" in record:
             planned = record["planned"]
         elif "started" in record:

@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from . import plan
-from .report import Case
+from .report import Case, read_records
 
 
 def append(path, cases):
@@ -18,17 +18,9 @@ def append(path, cases):
 
 
 def read(path, label):
-    """The cases of a report, as cases of a machine of that name. A line that was cut short ends it."""
+    """The cases of a report, as cases of a machine of that name."""
     cases = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        lines = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
+    for record in read_records(path):
         program = plan.Program(plan.SUITES[record["suite"]], label, pathlib.Path(record["program"]))
         cases.append(Case(program, record["test"], record["outcome"], record["reason"], record["detail"]))
     return cases

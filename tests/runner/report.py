@@ -2,6 +2,7 @@
 """Single results, and how they are told."""
 
 import collections
+import json
 from dataclasses import dataclass, field
 
 DETAIL_LINES = 80
@@ -20,6 +21,19 @@ class Case:
     @property
     def title(self):
         return f"[{self.program.preset}] {self.program.name}: {self.name}"
+
+
+def read_records(path):
+    """The objects of a file of JSON lines that another process wrote, up to the one that its death cut short."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
 
 
 def count(cases):

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from unittest import mock
 
@@ -17,6 +16,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 sys.path.insert(0, str(REPO / "tests"))
 
+from concurrently import wait_until  # noqa: E402
 from vm import boot, kernels, matrix  # noqa: E402
 from vm.guest import Guest  # noqa: E402
 
@@ -62,17 +62,6 @@ def processes_naming(text):
         except OSError:
             continue
     return [pid for pid in found if pid != os.getpid()]
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not happen in {START_SECONDS} s: {what}")
-        time.sleep(0.1)
 
 
 class HarnessCase(unittest.TestCase):
@@ -236,7 +225,7 @@ class InterruptTest(HarnessCase):
                                    str(BUILD), "guest"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, env=env)
         self.addCleanup(lambda: runner.poll() is None and runner.kill())
-        wait_until(lambda: list(self.temporary.glob("kvprobe-vm-*/results/output")), "the guest's job")
+        wait_until(lambda: list(self.temporary.glob("kvprobe-vm-*/results/output")), "the guest's job", START_SECONDS)
         return runner
 
     def test_signals_end_everything(self):
