@@ -15,7 +15,6 @@ import concurrent.futures
 import contextlib
 import os
 import pathlib
-import signal
 import sys
 import tempfile
 import threading
@@ -52,6 +51,8 @@ def run_program(program, build, args, pattern):
         report_file = scratch / "results"
         argv = sanitizer.command(program, report_file, pattern)
         env = sanitizer.environment(program, build, scratch)
+        if args.in_guest:
+            say(f"{program.name} begins")  # should the guest not live to tell its end
         ended = process.run(argv, env, plan.REPO, args.timeout or program.suite.timeout, on_line)
         if program.is_python:
             cases = read_report(program, report_file, ended, list(tail))
@@ -114,11 +115,6 @@ def run_all(suites, presets, args):
     return cases, times
 
 
-def stop(signum, _frame):
-    process.RUNNING.stop_all()
-    raise KeyboardInterrupt(signum)
-
-
 def parse_args(argv):
     parser = argparse.ArgumentParser(description="Run kvprobe's tests.", epilog="suites: " + " ".join(plan.SUITES))
     parser.add_argument("suites", nargs="*", metavar="suite")
@@ -142,6 +138,8 @@ def parse_args(argv):
         if name not in plan.SUITES:
             parser.error(f"no suite '{name}'; there are: {' '.join(plan.SUITES)}")
     args.guest_suites = []
+    if (args.kernels or args.keep) and args.suites[:1] != ["vm"]:
+        parser.error("--kernel and --keep are for vm, which comes before the suites that guests are to run")
     if args.suites[:1] == ["vm"]:
         args.guest_suites, args.suites = args.suites[1:], ["vm"]
         unknown = set(args.guest_suites) - set(matrix.SUITES)
@@ -164,8 +162,7 @@ def main(argv):
     if args.list_suites:
         print(*names)
         return 0
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    process.stop_on_signals()
     try:
         cases, times = run_all([plan.SUITES[name] for name in names], presets, args)
     except KeyboardInterrupt:
@@ -177,8 +174,9 @@ def main(argv):
     passed, failed, _ = report.count(cases)
     if passed + failed == 0:
         print("\nno test ran")
-        failed = 1
     print("\n" + report.last_line(cases))
+    if passed + failed == 0:
+        return plan.NO_TEST_RAN
     return 1 if failed else 0
 
 

@@ -20,6 +20,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests"))
 from concurrently import WAIT_S as TIMEOUT  # noqa: E402
 from concurrently import wait_until  # noqa: E402,F401
+from vm import facts  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 KVPROBE = BUILD / "bin" / "kvprobe"
@@ -28,6 +29,8 @@ SITE_WORKER = BUILD / "tests" / "helpers" / "bpf-site-worker"
 SCALE = float(os.environ.get("KV_TEST_SCALE", "1"))
 SYS_UPROBE = 336
 
+# The stable kernel of 6.1 since which uprobes through perf events want CAP_SYS_ADMIN.
+ADMIN_SINCE = (6, 1, 146)
 # every form of attaching that can be asked for on this kind of machine
 FORMS = {
     "nop5": ["--attach=nop5"],
@@ -68,11 +71,12 @@ def has_multi():
 
 def attach_capabilities():
     """What attaching takes: the perf events that take the place of multi links want more since July 2025."""
-    return ("bpf", "perfmon") if has_multi() else ("bpf", "perfmon", "sys_admin")
+    enough = has_multi() or (6, 1) <= kernel_version() < ADMIN_SINCE
+    return ("bpf", "perfmon") if enough else ("bpf", "perfmon", "sys_admin")
 
 
 def kernel_version():
-    return tuple(map(int, platform.release().split(".")[:2]))
+    return tuple(map(int, facts.kernel_version().split(".")))
 
 
 def forms_here():

@@ -20,7 +20,7 @@ class ExactnessTest(Case):
             with self.subTest(attach=form):
                 calls = scaled(100_000, least=4_000)
                 ended = subprocess.run([sys.executable, BENCH, "--json", "--calls", str(calls), "--attach", form],
-                                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=4 * TIMEOUT,
+                                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT,
                                        env={**os.environ, "KVPROBE_BUILD": str(BUILD)}, check=False)
                 self.assertEqual(ended.returncode, 0, ended.stderr)
                 figures = json.loads(ended.stdout.splitlines()[-1])

@@ -10,7 +10,7 @@ import unittest
 from collector import BUILD, REPO, TIMEOUT, Case
 
 sys.path.insert(0, str(REPO / "tests"))
-from vm import table  # noqa: E402
+from vm import kernels, table  # noqa: E402
 
 TIMED = {"measured in"} | {name for name in table.ROWS if "system call" in name}
 
@@ -22,14 +22,15 @@ def series(kernel):
 class KernelTableTest(Case):
     def test_the_page_is_right_about_this_kernel(self):
         ended = subprocess.run([sys.executable, REPO / table.FACTS, "--build", BUILD], stdin=subprocess.DEVNULL,
-                               capture_output=True, text=True, timeout=4 * TIMEOUT, check=False)
+                               capture_output=True, text=True, timeout=TIMEOUT, check=False)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         found = json.loads(ended.stdout)
         self.assertTrue(found["can_trace"])
         columns = table.read_table(table.PAGE.read_text(encoding="utf-8"))
         said = [column for kernel, column in columns.items() if series(kernel) == series(found["kernel"])]
-        if not said:
+        if not said and ".".join(series(found["kernel"])) not in kernels.SERIES:
             self.skipTest(f"docs/kernels.md has no column for Linux {found['kernel']}")
+        self.assertEqual(len(said), 1, "docs/kernels.md has no column for this kernel: ./dev vm table --write")
         for name in table.ROWS.keys() - TIMED:
             self.assertEqual(said[0][name], table.ROWS[name](found), name)
 

@@ -16,4 +16,4 @@ def settings():
 def capabilities():
     """The names of those that the job runs with, or None: it is root."""
     kept = settings()["capabilities"]
-    return None if kept == "all" else set(kept.split())
+    return None if kept == "root" else set(kept.split())

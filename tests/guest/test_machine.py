@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: settings
 """The guest has the devices and the limits that it was given."""
 
 import os
@@ -9,6 +10,8 @@ import unittest
 
 import machine
 
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 # include/uapi/linux/capability.h
 CAPABILITY_BITS = {"sys_admin": 21, "perfmon": 38, "bpf": 39}
 
@@ -30,6 +33,14 @@ class MachineTest(unittest.TestCase):
     def test_memory_can_be_bound_to_each_node(self):
         for node in range(int(self.settings["numa_nodes"])):
             subprocess.run(["numactl", f"--membind={node}", "true"], timeout=60, check=True)
+
+    def test_soft_roce(self):
+        """The devices; what they can do is a program's to try, which must have been built."""
+        devices = pathlib.Path("/sys/class/infiniband")
+        found = sorted(entry.name for entry in devices.iterdir()) if devices.exists() else []
+        self.assertEqual(found, ["rxe0", "rxe1"] if self.settings["roce"] == "1" else [])
+        if found:
+            self.assertTrue((BUILD / "tests" / "guest-rdma").exists(), "built without libibverbs")
 
     def test_second_disk(self):
         size = int(self.settings["disk_mb"]) << 20

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# labels: settings
 """kvprobe in this guest, by this user: it traces where the kernel lets it, and elsewhere says which right is missing.
 doctor foretells it."""
 
@@ -16,15 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bpf"))
 import collector  # noqa: E402
 from collector import SITE_WORKER, Collector, Worker, run_kvprobe  # noqa: E402
 
-# The stable kernel of 6.1 since which uprobes through perf events want CAP_SYS_ADMIN.
-ADMIN_SINCE = (6, 1, 146)
 KEY = "RC_REMOVE"
-
-
-def stable_version():
-    """Debian's release of 6.1 is always 6.1.0; the version has the number."""
-    found = re.search(r"Debian (\d+)\.(\d+)\.(\d+)", platform.version())
-    return tuple(map(int, found.groups())) if found else collector.kernel_version()
 
 
 def missing():
@@ -32,9 +25,9 @@ def missing():
     have = machine.capabilities()
     if have is None:
         return set()
-    wanted = {"bpf", "perfmon"}
-    if not collector.has_multi() and stable_version() >= ADMIN_SINCE and wanted <= have:
-        wanted.add("sys_admin")
+    wanted = set(collector.attach_capabilities())
+    if not {"bpf", "perfmon"} <= have:
+        wanted.discard("sys_admin")  # wanted too, but the others come first
     return {f"CAP_{name.upper()}" for name in wanted - have}
 
 

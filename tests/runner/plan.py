@@ -50,8 +50,11 @@ SUITES = {
     )
 }
 QUICK_PRESETS = ("release",)
+NO_TEST_RAN = 5  # the exit status
 # What depends on the running kernel, and is run in the guests.
 KERNEL_LABEL = "kernel"
+# What depends on how a guest was made, and is run in every one of them.
+SETTINGS_LABEL = "settings"
 LABELS = re.compile(r"^# labels: (.+)$", re.M)
 HEAD_SIZE = 2048
 
@@ -76,13 +79,12 @@ class Program:
     @property
     def labels(self):
         """A module's are in a comment at its beginning; a whole suite that is for guests is about the kernel."""
-        if self.suite.guest_only:
-            return {KERNEL_LABEL}
-        if not self.is_python:
-            return set()
-        with open(self.path, encoding="utf-8") as file:
-            found = LABELS.search(file.read(HEAD_SIZE))
-        return set(found[1].split()) if found else set()
+        labels = {KERNEL_LABEL} if self.suite.guest_only else set()
+        if self.is_python:
+            with open(self.path, encoding="utf-8") as file:
+                found = LABELS.search(file.read(HEAD_SIZE))
+            labels |= set(found[1].split()) if found else set()
+        return labels
 
 
 def discover(suite, preset, build, tests=REPO / "tests"):

@@ -43,7 +43,7 @@ class Running:
     """The programs in flight, so that Ctrl-C can end them."""
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # stop_all may come, by a signal, into the middle of add
         self._pids = set()
         self.stopped = False
 
@@ -63,6 +63,17 @@ class Running:
 
 
 RUNNING = Running()
+
+
+def stop_on_signals():
+    """From now on SIGINT and SIGTERM end the programs in flight and raise KeyboardInterrupt."""
+
+    def stop(signum, _frame):
+        RUNNING.stop_all()
+        raise KeyboardInterrupt(signum)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 def kill_group(pid):

@@ -49,8 +49,9 @@ class Console:
         self._show = show
 
     def line(self, text):
+        text = text.replace(ALIVE, "")  # something else may stand in the same line
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|[\x00-\x08\x0b-\x1f]", "", text)
-        if ALIVE in text or not text.strip():
+        if not text.strip():
             return
         self.tail.append(text)
         if BAD.search(text):
@@ -80,6 +81,8 @@ def trouble_of(ended, console, status):
         return f"the guest went down before its job had ended (qemu: {ended.trouble() or 'exit status 0'}){signs}"
     if console.bad:
         return f"the guest's kernel complained{signs}"
+    if ended.returncode:
+        return f"qemu: {ended.trouble()}"
     return None
 
 
@@ -121,8 +124,12 @@ def echoed(path, stream):
             last = False
             while not last:
                 last = ended.wait(ECHO_SECONDS)
-                shutil.copyfileobj(file, stream)
-                stream.flush()
+                try:
+                    shutil.copyfileobj(file, stream)
+                    stream.flush()
+                except BrokenPipeError:  # no one reads on: there is no more use for the guest
+                    process.RUNNING.stop_all()
+                    return
 
     copier = threading.Thread(target=copy)
     copier.start()
@@ -133,15 +140,20 @@ def echoed(path, stream):
         copier.join()
 
 
-def run(guest, script, build=plan.BUILD_DIRS["release"], show=None, collect=None, silence=SILENCE_SECONDS, echo=None):
+def run(guest, script, build=plan.BUILD_DIRS["release"], show=None, collect=None, silence=SILENCE_SECONDS, echo=None,
+        offer=()):
     """Boot, run a bash script in the repository's directory, power off.
 
     show(line) gets the console as it comes, echo, a binary stream, what the script says. collect(directory) sees the
-    results before they go: what the script left in /mnt.
+    results before they go: what the script left in /mnt. offer: names of files there that anyone may write to.
     """
     console = Console(show)
     with scratch(guest, "script", build) as (directory, results):
         (results / "job").write_text(script, encoding="utf-8")
+        (results / "job").chmod(0o644)
+        for name in offer:
+            (results / name).touch()
+            (results / name).chmod(0o666)
         start = time.monotonic()
         with echoed(results / "output", echo) if echo else contextlib.nullcontext():
             ended = process.run(with_parent(guest.qemu(directory, results)), dict(os.environ), directory, guest.limit,

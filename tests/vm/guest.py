@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from runner import plan
 
-from .kernels import Kernel
+from .kernels import Kernel, KernelError
 
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 900
 TRUSTED_FLAGS = {"vmx", "svm"}
 
 
@@ -20,6 +20,8 @@ def accelerator():
     guest itself, of a kind in which Debian's kernels do not start."""
     forced = os.environ.get("KVPROBE_VM_ACCEL")
     if forced:
+        if forced not in ("kvm", "tcg"):
+            raise KernelError(f"KVPROBE_VM_ACCEL is '{forced}': it can be kvm or tcg")
         return forced
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
@@ -72,11 +74,11 @@ class Guest:
         return {
             "GUEST_JOB": job,
             "GUEST_REPO": str(plan.REPO),
-            "GUEST_KEEP": f"{plan.REPO} {build}",
+            "GUEST_KEEP": f"{plan.REPO}\n{build}",
             "GUEST_ROCE": str(int(self.roce)),
             "GUEST_TRACEFS": str(int(self.tracefs)),
             "GUEST_CGROUP": str(self.cgroup),
-            "GUEST_CAPABILITIES": "all" if self.capabilities is None else " ".join(self.capabilities),
+            "GUEST_CAPABILITIES": "root" if self.capabilities is None else " ".join(self.capabilities),
             "GUEST_NUMA_NODES": str(self.numa_nodes),
             "GUEST_DISK_MB": str(self.disk_mb),
             "GUEST_LOCKDOWN": self.lockdown or "none",
@@ -85,7 +87,8 @@ class Guest:
         }
 
     def kernel_command_line(self):
-        words = ["console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic", "random.trust_cpu=1",
+        # loglevel=5: the kernel's own warnings are level 4, and are to be seen
+        words = ["console=ttyS0", "quiet", "loglevel=5", "panic=-1", "oops=panic", "random.trust_cpu=1",
                  "watchdog_thresh=60", "rcupdate.rcu_expedited=1"]
         if self.lockdown:
             words.append(f"lockdown={self.lockdown}")
@@ -95,6 +98,8 @@ class Guest:
         arguments = []
         for node in range(self.numa_nodes):
             size = self.memory_mb // self.numa_nodes
+            if node == self.numa_nodes - 1:
+                size = self.memory_mb - node * size
             arguments += ["-object", f"memory-backend-ram,id=memory{node},size={size}M",
                           "-numa", f"node,nodeid={node},memdev=memory{node}" + (",cpus=0" if node == 0 else "")]
         return arguments if self.numa_nodes > 1 else []

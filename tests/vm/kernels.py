@@ -30,6 +30,7 @@ COMMAND_SECONDS = 120
 DOWNLOAD_SECONDS = 900
 VMLINUX_MAX = 512 << 20
 LAYOUT = 1  # of a cached kernel's directory
+FETCHING, UNPACKING = "fetch-", "unpack-"
 
 
 class KernelError(Exception):
@@ -74,7 +75,7 @@ def cache_directory():
 def output_of(*argv, seconds=COMMAND_SECONDS, **kwargs):
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, **kwargs)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
         raise KernelError(f"{argv[0]}: {error}") from error
     if done.returncode:
         raise KernelError(f"{' '.join(map(str, argv))}: {done.stderr.strip()[-500:]}")
@@ -135,9 +136,13 @@ def prepared(cache, wanted):
 
 @contextlib.contextmanager
 def locked(cache):
+    """The cache for oneself; what others left in it half made is removed."""
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in (FETCHING, UNPACKING):
+            for path in cache.glob(f"{name}*"):
+                shutil.rmtree(path)
         yield
 
 
@@ -146,7 +151,7 @@ def download(package, version, cache):
     for path in cache.glob(f"{package}_*.deb"):
         if path.name.startswith(f"{package}_{version.replace(':', '%3a')}_"):
             return path
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as where:
+    with tempfile.TemporaryDirectory(prefix=FETCHING, dir=cache) as where:
         user = ["-o", "APT::Sandbox::User=root"] if os.geteuid() == 0 else []
         output_of("apt-get", "-q", *user, "download", f"{package}={version}", cwd=where, seconds=DOWNLOAD_SECONDS)
         (path,) = pathlib.Path(where).glob("*.deb")
@@ -193,8 +198,8 @@ def take_modules(root, release, into):
 
 def unpack(deb, release, version, cache):
     """Make the directory that a Kernel stands for, whole or not at all."""
-    target = cache / release
-    with tempfile.TemporaryDirectory(prefix="unpack-", dir=cache) as where:
+    target = cache / f"{release}_{version}_{key_of_contents()}"  # never made anew: a guest may be running of it
+    with tempfile.TemporaryDirectory(prefix=UNPACKING, dir=cache) as where:
         root, made = pathlib.Path(where) / "root", pathlib.Path(where) / "made"
         made.mkdir()
         output_of("dpkg-deb", "-x", str(deb), str(root))
@@ -202,8 +207,6 @@ def unpack(deb, release, version, cache):
         take_modules(root, release, made)
         facts = {"release": release, "version": version}
         (made / f"{key_of_contents()}.json").write_text(json.dumps(facts), encoding="utf-8")
-        if target.exists():
-            shutil.rmtree(target)
         made.rename(target)
     return Kernel(release, version, target)
 
@@ -220,23 +223,29 @@ def is_debian():
     return re.search(r"^ID=debian$", facts, re.M) is not None
 
 
+def fetched(wanted, have, cache, say):
+    """What apt has that is newer than what is there, ready to boot; else what is there, or None."""
+    latest = offered(wanted)
+    if not latest and not have:
+        update_lists()
+        latest = offered(wanted)
+    if latest and (not have or by_version((have.release, have.version), latest) < 0):
+        say(f"fetching the kernel {latest[0]} ({latest[1]}) into {cache}")
+        return unpack(download(f"linux-image-{latest[0]}", latest[1], cache), *latest, cache)
+    return have
+
+
 def obtain(wanted, say=print):
     """The newest kernel of a series, or the one of that release: from apt, or else from the cache."""
     cache = cache_directory()
-    with locked(cache):
-        have = prepared(cache, wanted)
-        try:
-            latest = offered(wanted)
-            if not latest and not have:
-                update_lists()
-                latest = offered(wanted)
-            if latest and (not have or by_version((have.release, have.version), latest) < 0):
-                say(f"fetching the kernel {latest[0]} ({latest[1]}) into {cache}")
-                return unpack(download(f"linux-image-{latest[0]}", latest[1], cache), *latest, cache)
-        except KernelError as error:
-            if not have:
-                raise
-            say(f"using the cached kernel {have.release}: {error}")
+    have = prepared(cache, wanted)
+    try:
+        with locked(cache):
+            have = fetched(wanted, prepared(cache, wanted), cache, say)
+    except (KernelError, OSError, subprocess.SubprocessError) as error:
+        if not have:
+            raise KernelError(f"kernel {wanted}: {error}") from error
+        say(f"using the cached kernel {have.release}: {error}")
     if not have:
         raise NoSuchKernel(f"apt knows no Debian kernel package for '{wanted}', and none is in {cache}; "
                           "try: apt-get update")

@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from runner import hostlock, plan  # noqa: E402
+from runner import hostlock, plan, process  # noqa: E402
 from vm import boot, guest, kernels  # noqa: E402
 
 FACTS = pathlib.Path("tests") / "vm" / "facts.py"
@@ -120,7 +120,10 @@ def main(argv):
     parser.add_argument("--write", action="store_true", help="put the table into docs/kernels.md")
     parser.add_argument("--build", type=pathlib.Path, default=plan.BUILD_DIRS["release"], help="the build tree")
     args = parser.parse_args(argv)
+    if args.write and (args.kernels or args.no_host):
+        parser.error("--write makes the whole table: without --kernel and --no-host")
     build = args.build.resolve()
+    process.stop_on_signals()
     try:
         with hostlock.held(say):
             columns = [in_guest(wanted, build) for wanted in args.kernels or kernels.SERIES]
@@ -132,6 +135,8 @@ def main(argv):
     except (TableError, kernels.KernelError, OSError, subprocess.TimeoutExpired) as error:
         print(f"table: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

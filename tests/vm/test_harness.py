@@ -17,6 +17,7 @@ BUILD = pathlib.Path(os.environ.get("KVPROBE_BUILD", REPO / "build"))
 sys.path.insert(0, str(REPO / "tests"))
 
 from concurrently import wait_until  # noqa: E402
+from runner import plan  # noqa: E402
 from vm import boot, kernels, matrix  # noqa: E402
 from vm.guest import Guest  # noqa: E402
 
@@ -127,6 +128,13 @@ class EndTest(HarnessCase):
         self.assertEqual(outcome.output, "before\n")
         self.assert_nothing_left()
 
+    def test_warning_of_the_kernel(self):
+        # At the level of the kernel's own WARN(), which no test can make happen.
+        outcome = self.boot("echo '<4>WARNING: CPU: 0 PID: 1 at kernel/nowhere.c:1' > /dev/kmsg; sleep 1")
+        self.assertEqual(outcome.status, 0)
+        self.assertIn("complained: ", outcome.trouble)
+        self.assertIn("nowhere.c", outcome.trouble)
+
     def test_job_that_hangs(self):
         outcome = self.boot("echo before; sleep 1000", limit=25)
         self.assertIsNone(outcome.status)
@@ -158,9 +166,11 @@ class EndTest(HarnessCase):
 
 
 class SuiteTest(HarnessCase):
-    def args(self, build, **changes):
-        return argparse.Namespace(**{"build": build, "pattern": None, "verbose": False, "keep": False,
-                                     "guest_suites": ["guest"], "kernels": [KERNEL], **changes})
+    def run_broken(self, build, say):
+        """The programs of that build tree whose names say that they are broken."""
+        args = argparse.Namespace(build=build, pattern="broken", verbose=False, keep=False, guest_suites=["guest"],
+                                  kernels=[KERNEL])
+        return matrix.run_guest(Guest(self.kernel, memory_mb=1024), {"guest": plan.KERNEL_LABEL}, args, say)
 
     def test_broken_bpf_program_is_a_failure_with_the_verifiers_words(self):
         build = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="kvprobe-broken-",
@@ -174,7 +184,7 @@ class SuiteTest(HarnessCase):
         program.write_text(LOADER.format(object=build / "broken.o"))
         program.chmod(0o755)
         said = []
-        cases = matrix.run_guest(Guest(self.kernel, memory_mb=1024), {"guest": "broken"}, self.args(build), said.append)
+        cases = self.run_broken(build, said.append)
         outcomes = {case.name: case for case in cases}
         self.assertEqual(outcomes["loads"].outcome, "failed")
         self.assertEqual(outcomes["loads"].program.preset, self.kernel.label)
@@ -191,11 +201,38 @@ class SuiteTest(HarnessCase):
             program = build / "tests" / f"guest-broken-{name}"
             program.write_text(f"#!/bin/sh\necho 1..1\n{last}\necho 'ok 1 - {name}'\n")
             program.chmod(0o755)
-        cases = matrix.run_guest(Guest(self.kernel, memory_mb=1024), {"guest": "broken"}, self.args(build),
-                                 lambda text: None)
+        cases = self.run_broken(build, lambda text: None)
         self.assertEqual([(case.name, case.outcome) for case in cases],
                          [("a", "passed"), ("boots, runs and powers off", "failed")])
         self.assertIn("sysrq triggered crash", "\n".join(cases[-1].detail))
+
+
+class CacheTest(HarnessCase):
+    """A cache that cannot be used is named; one that cannot be written to is used."""
+
+    def obtain(self, cache):
+        with mock.patch.object(kernels, "cache_directory", lambda: cache):
+            said = []
+            return kernels.obtain(KERNEL, said.append), said
+
+    def test_no_place_for_it(self):
+        with self.assertRaisesRegex(kernels.KernelError, "Not a directory"):
+            self.obtain(pathlib.Path("/etc/passwd/cache"))
+
+    def test_disk_full(self):
+        with mock.patch.object(kernels, "fetched", side_effect=OSError(28, "No space left on device")):
+            with self.assertRaisesRegex(kernels.KernelError, "No space left"):
+                self.obtain(self.temporary / "cache")
+            kernel, said = self.obtain(kernels.cache_directory())
+        self.assertEqual(kernel, self.kernel)
+        self.assertRegex(said[0], "using the cached kernel .*No space left")
+
+    def test_leftovers_are_removed(self):
+        left = self.temporary / "cache" / "unpack-x" / "root"
+        left.mkdir(parents=True)
+        with mock.patch.object(kernels, "fetched", lambda wanted, have, cache, say: self.kernel):
+            self.obtain(self.temporary / "cache")
+        self.assertFalse(left.parent.exists())
 
 
 class NoKernelTest(unittest.TestCase):
@@ -246,12 +283,15 @@ class InterruptTest(HarnessCase):
 
 
 class ShellTest(HarnessCase):
-    def start(self, *command, **options):
+    def start(self, *command):
         env = {**os.environ, "TMPDIR": str(self.temporary)}
         shell = subprocess.Popen([sys.executable, str(REPO / "tests" / "vm" / "shell.py"), "--kernel", KERNEL, "--build",
                                   str(BUILD), "--caps", "", "--", *command], stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
-        self.addCleanup(lambda: shell.poll() is None and shell.kill())
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        self.addCleanup(shell.wait)
+        self.addCleanup(shell.kill)
+        for pipe in (shell.stdout, shell.stderr):
+            self.addCleanup(pipe.close)
         return shell
 
     def test_a_command_has_its_output_and_its_status(self):
@@ -260,6 +300,23 @@ class ShellTest(HarnessCase):
         self.assertEqual(output.splitlines(), ["a 'quoted' $word", "65534", "to stderr"], errors)
         self.assertEqual(shell.returncode, 5)
         self.assert_nothing_left()
+
+    def test_no_one_reads_on(self):
+        shell = self.start("sh", "-c", "echo begun; sleep 3; echo more; sleep 1000")
+        self.assertEqual(shell.stdout.readline(), "begun\n")
+        shell.stdout.close()
+        self.assertEqual((shell.wait(START_SECONDS), shell.stderr.read()), (1, ""))
+        self.assert_nothing_left()
+
+    def test_wrong_options(self):
+        for option, value, word in (("--caps", "bpf,nonsense", "no capability 'nonsense'"), ("--caps", "all", "'all'"),
+                                    ("--disk", "-5", "--disk"), ("--numa", "9", "--numa"),
+                                    ("--kernel", "4.9", "apt knows no Debian kernel")):
+            ended = subprocess.run([sys.executable, REPO / "tests" / "vm" / "shell.py", option, value],
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_SECONDS)
+            self.assertIn(ended.returncode, (1, 2))
+            self.assertIn(word, ended.stderr)
+            self.assertNotIn("Traceback", ended.stderr)
 
     def test_output_comes_as_it_is_made_and_ctrl_c_ends_the_guest(self):
         shell = self.start("sh", "-c", "echo begun; sleep 1000")
