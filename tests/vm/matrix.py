@@ -27,6 +27,7 @@ def guests(kernel):
     return (
         (Guest(kernel, numa_nodes=2, roce=True, disk_mb=64), everything),
         (Guest(kernel, lockdown="integrity", cgroup=1), special),
+        (Guest(kernel, lockdown="confidentiality"), special),
         (Guest(kernel, tracefs=False), special),
         (Guest(kernel, capabilities=("bpf", "perfmon")), special),
         (Guest(kernel, capabilities=()), special),

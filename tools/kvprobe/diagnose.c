@@ -44,6 +44,21 @@ static void say_setcap(const char *capabilities)
 	free(command);
 }
 
+static void say_locked_down(const char *what, int error, const char *lockdown)
+{
+	say("not permitted to %s (%s): the kernel is locked down (/sys/kernel/security/lockdown says %s); only a "
+	    "boot "
+	    "without lockdown=, or without Secure Boot, changes that. MC_LOG_ENABLE=on in the worker needs no BPF",
+	    what, strerror(error), lockdown);
+}
+
+/* In this mode the kernel has fewer helpers for programs, and refuses ours as it would a wrong one. */
+static bool helpers_locked_away(enum bpf_step step, int error, char lockdown[HOST_WORD_MAX])
+{
+	return step == STEP_LOAD && error == EINVAL && host_lockdown(lockdown) &&
+	       strcmp(lockdown, "confidentiality") == 0;
+}
+
 static int explain_permission(enum bpf_step step, const char *what, int error)
 {
 	char lockdown[HOST_WORD_MAX];
@@ -59,12 +74,7 @@ static int explain_permission(enum bpf_step step, const char *what, int error)
 		    what, strerror(error), missing);
 		say_setcap(SETCAP_MULTI);
 	} else if (host_lockdown(lockdown) && strcmp(lockdown, "none") != 0) {
-		say("not permitted to %s (%s): the kernel is locked down (/sys/kernel/security/lockdown says %s); "
-		    "only a "
-		    "boot without lockdown=, or without Secure Boot, changes that. MC_LOG_ENABLE=on in the worker "
-		    "needs "
-		    "no BPF",
-		    what, strerror(error), lockdown);
+		say_locked_down(what, error, lockdown);
 	} else if (step == STEP_ATTACH_SINGLE && !admin) {
 		say("not permitted to %s (%s): CAP_SYS_ADMIN is missing. Kernels without uprobe_multi links (before "
 		    "6.6) "
@@ -95,10 +105,14 @@ int explain_failure(enum bpf_step step, int error)
 	        [STEP_ATTACH_SINGLE] = "attach to the probes one by one",
 	};
 	const char *what = steps[step];
-	char release[80] = "";
+	char release[80] = "", lockdown[HOST_WORD_MAX];
 	error = error < 0 ? -error : error;
 	if (error == EPERM || error == EACCES)
 		return explain_permission(step, what, error);
+	if (helpers_locked_away(step, error, lockdown)) {
+		say_locked_down(what, error, lockdown);
+		return EXIT_NO_RIGHT;
+	}
 	if (error == ENOSYS) {
 		if (host_self_status("Seccomp", 10) != 0)
 			say("cannot %s: the system call answers ENOSYS under a seccomp filter; in a container allow "
