@@ -237,7 +237,10 @@ class Collector(Child):
 
     def wait_for_any(self, *starts):
         while True:
-            line = self.read_line(self.process.stderr, self._buffer)
+            try:
+                line = self.read_line(self.process.stderr, self._buffer)
+            except AssertionError as error:
+                raise AssertionError(f"{error}; it said before: {self.errors}") from None
             self.errors.append(line)
             if line.startswith(starts):
                 return line
