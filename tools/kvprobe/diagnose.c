@@ -90,9 +90,11 @@ static int explain_permission(enum bpf_step step, const char *what, int error)
 		    what, strerror(error));
 	} else {
 		say("not permitted to %s (%s), although CAP_BPF and CAP_PERFMON are there: a security module "
-		    "(SELinux, "
-		    "AppArmor; see the audit log), or capabilities that count only in a user namespace",
-		    what, strerror(error));
+		    "(SELinux, AppArmor; see the audit log), or capabilities that count only in a user namespace%s",
+		    what, strerror(error),
+		    step == STEP_LOAD && error == EACCES
+		            ? ", or the kernel's verifier refuses the program: -v shows its words"
+		            : "");
 	}
 	return EXIT_NO_RIGHT;
 }
